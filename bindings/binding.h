@@ -1,0 +1,48 @@
+// One line binds a launcher: BIND(softmax_fused, "x, out, n_rows, n_cols, x_row_stride, out_row_stride").
+//
+// It instantiates the template for each dtype and enters it into the table that module.cpp offers to Python. Types
+// come from the launcher's own signature: pointers and integers arrive as 64-bit integers, the stream as the last one.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+struct Launcher {
+    const char* name;
+    const char* parameters;  // separated by ", ", in order, without the stream
+    int n_parameters;
+    cudaError_t (*launch)(int dtype, const long long* arguments);  // n_parameters of them, then the stream
+};
+
+// The names of the dtypes, as torch writes them; a dtype is its index here.
+constexpr const char* DTYPES[] = {"float32", "float16", "bfloat16"};
+
+// Every launcher of this module. A function, so that the table is there before the first entry.
+std::vector<Launcher>& launchers();
+
+template <typename... Parameters, std::size_t... I>
+cudaError_t call(cudaError_t (*function)(Parameters...), const long long* arguments, std::index_sequence<I...>) {
+    return function((Parameters)arguments[I]...);  // an address becomes its pointer, a size its int64_t
+}
+
+template <typename... Parameters>
+cudaError_t call(cudaError_t (*function)(Parameters...), const long long* arguments) {
+    return call(function, arguments, std::index_sequence_for<Parameters...>());
+}
+
+template <typename... Parameters>
+constexpr int count_parameters(cudaError_t (*)(Parameters...)) {
+    return sizeof...(Parameters) - 1;  // without the stream
+}
+
+#define BIND(function, parameters)                                                \
+    static cudaError_t launch_##function(int dtype, const long long* arguments) { \
+        if (dtype == 0) return call(function<float>, arguments);                  \
+        if (dtype == 1) return call(function<__half>, arguments);                 \
+        return call(function<__nv_bfloat16>, arguments);                          \
+    }                                                                             \
+    static const bool function##_is_bound =                                       \
+        (launchers().push_back({#function, parameters, count_parameters(function<float>), launch_##function}), true);

@@ -1,0 +1,7 @@
+"""`python -m compare OPERATION`."""
+
+import sys
+
+from compare.cli import main
+
+sys.exit(main())

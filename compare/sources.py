@@ -1,0 +1,98 @@
+"""Where the sources and the records lie, and how a Triton twin is loaded.
+
+In a checkout they are read where they are edited; an installed package carries copies (bindings.build.ROOT).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from bindings.build import HERE as BINDINGS
+from bindings.build import ROOT
+
+RESULTS = ROOT / "results"
+
+
+class MissingTriton(RuntimeError):
+    """Triton cannot be used. The text says why and what to do, in one line."""
+
+
+def cuda_source(stem: str) -> Path:
+    """The CUDA half of a pair, as "softmax_fused"."""
+    return ROOT / "cuda" / f"{stem}.cu"
+
+
+def triton_source(stem: str) -> Path:
+    """The Triton half of a pair."""
+    return ROOT / "triton" / f"{stem}.py"
+
+
+def binding_source(stem: str) -> Path:
+    """The lines that bind the CUDA half to Python."""
+    return BINDINGS / f"{stem}.cu"
+
+
+def sources(language: str, stem: str) -> tuple[Path, ...]:
+    """Every file whose tokens make up one implementation."""
+    return (triton_source(stem),) if language == "triton" else (cuda_source(stem), binding_source(stem))
+
+
+def interpreted() -> bool:
+    """True where Triton's kernels run in its interpreter: TRITON_INTERPRET is set."""
+    return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
+
+
+def use_interpreter() -> None:
+    """Make Triton interpret its kernels in this process. Raises MissingTriton when it is too late: Triton decides at
+    its import, for its own library too."""
+    if interpreted():
+        return
+    if "triton" in sys.modules:
+        raise MissingTriton("triton was imported before TRITON_INTERPRET=1 was set; set it before starting Python")
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def require_triton() -> None:
+    """Raises MissingTriton unless `import triton` finds the real package, 3.6 or newer."""
+    try:
+        import triton
+    except ImportError as error:
+        raise MissingTriton(f"triton is not installed ({error}); pip install 'triton>=3.6'") from error
+    version = getattr(triton, "__version__", None)
+    if version is None:  # a bare folder named triton, such as ours, is an empty package to Python
+        places = ", ".join(triton.__path__)
+        raise MissingTriton(f"`import triton` finds a folder that is not Triton ({places}); pip install 'triton>=3.6'")
+    if tuple(int(part) for part in version.split(".")[:2]) < (3, 6):
+        raise MissingTriton(f"triton is {version}, wanted 3.6 or newer; pip install 'triton>=3.6'")
+    if interpreted() and tuple(int(part) for part in version.split(".")[:2]) < (3, 8):
+        import numpy
+
+        if tuple(int(part) for part in numpy.__version__.split(".")[:2]) >= (2, 4):
+            raise MissingTriton(
+                f"triton {version}'s interpreter does not work with numpy {numpy.__version__}; "
+                "pip install 'triton>=3.8', or 'numpy<2.4'"
+            )
+
+
+@cache
+def load_twin(stem: str) -> ModuleType:
+    """The module of triton/<stem>.py, loaded by its path under a private name (our folder never is `triton`).
+
+    Raises MissingTriton, or FileNotFoundError when there is no such twin.
+    """
+    require_triton()
+    path = triton_source(stem)
+    if not path.is_file():
+        raise FileNotFoundError(f"no Triton twin {path}")
+    name = f"_twin_{stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # Triton looks a kernel's globals up by its module
+    spec.loader.exec_module(module)
+    return module

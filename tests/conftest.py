@@ -1,0 +1,20 @@
+"""One suite for both kinds of machine: with a usable GPU the real kernels run, without one their CPU executors."""
+
+import pytest
+
+from compare import machine, sources
+
+if not machine.gpu_usable():
+    sources.use_interpreter()  # before anything imports triton
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not machine.gpu_usable():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a usable NVIDIA GPU"))
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    return "cuda" if machine.gpu_usable() else "cpu"
