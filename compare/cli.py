@@ -139,7 +139,7 @@ def _show(operation: Operation, options: argparse.Namespace, console: Console) -
     source = records.describe(saved, options.saved, _fingerprints(operation))
     for table in (tables.lines, tables.correctness, tables.speed, tables.ninja_gap):
         console.print(table(saved, source))
-    _draw(saved, source, options.output_dir, console)
+    _draw(saved, None, options.output_dir, console)
     return OK
 
 
@@ -177,13 +177,12 @@ def _compare(operation: Operation, options: argparse.Namespace, console: Console
         record = records.merge(earlier, record)
     records.save(record, path)
 
-    shown = record
-    if source is not None:
-        shown = records.with_speed(record, records.load(sources.RESULTS.parent / source["file"], operation.name))
     if status != INTERRUPTED:
+        saved = records.load(sources.RESULTS.parent / source["file"], operation.name) if source else None
+        shown = records.with_speed(record, saved) if saved else record
         console.print(tables.speed(shown, source))
         console.print(tables.ninja_gap(shown, source))
-        _draw(shown, source, options.output_dir, console)
+        _draw(record, saved, options.output_dir, console)
     console.print(f"record: {path}")
     return status
 
@@ -359,10 +358,10 @@ def _test_counts(report: Path) -> dict[str, int]:
     return {"passed": total - failures - errors - skipped, "failed": failures + errors, "skipped": skipped}
 
 
-def _draw(record: Record, source: Record | None, output_dir: Path, console: Console) -> None:
+def _draw(record: Record, saved: Record | None, output_dir: Path, console: Console) -> None:
     from compare import figures
 
     with console.status("drawing"):
-        written = figures.write(record, output_dir, source)
+        written = figures.write(record, output_dir, saved)
     for path in written:
         console.print(f"figure: {path}")

@@ -10,6 +10,7 @@ CPU model of CUDA, Triton's interpreter), and only there or after `run_on("cpu")
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -284,9 +285,10 @@ def _plan_triton(stem: str, values: dict[str, Any], out: Tensor) -> Callable[[],
 
 @contextlib.contextmanager
 def _on_device(device: torch.device) -> Iterator[None]:
-    """Make the tensor's GPU current for a launch; on the CPU, keep NumPy silent about the NaN and inf we mean."""
+    """Make the tensor's GPU current for a launch; on the CPU, keep NumPy silent about the NaN and inf that are meant."""
     if device.type == "cpu":
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             yield
     elif device.index == torch.cuda.current_device():
         yield
