@@ -15,7 +15,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from bindings.build import EXECUTORS, NotBuilt, build  # noqa: E402
+from bindings.build import EXECUTORS, NotBuilt, build_module  # noqa: E402
 
 
 class BuildPython(build_py):
@@ -34,7 +34,7 @@ class BuildPython(build_py):
                     shutil.copy2(source, target)
         for executor in EXECUTORS:
             try:
-                shutil.copy2(build(executor), package)
+                shutil.copy2(build_module(executor), package)
             except NotBuilt as reason:
                 print(f"{executor}: not built: {reason}", file=sys.stderr)
 

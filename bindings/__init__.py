@@ -12,7 +12,7 @@ import importlib.util
 from functools import cache
 from types import ModuleType
 
-from bindings.build import CHECKOUT, EXECUTORS, HERE, NotBuilt, build
+from bindings.build import CHECKOUT, EXECUTORS, HERE, NotBuilt, build_module
 
 __all__ = ["NotBuilt", "load"]
 
@@ -27,7 +27,7 @@ def load(executor: str) -> ModuleType:
     if executor not in EXECUTORS:
         raise ValueError(f"executor: got {executor!r}, wanted one of {', '.join(EXECUTORS)}")
     brought = None if CHECKOUT else next(HERE.glob(f"_{executor}.*"), None)
-    path = brought or build(executor)
+    path = brought or build_module(executor)
     loader = importlib.machinery.ExtensionFileLoader(f"_{executor}", str(path))
     spec = importlib.util.spec_from_file_location(f"_{executor}", path, loader=loader)
     assert spec is not None

@@ -1,7 +1,7 @@
 """Build the native modules over cuda/ with ninja: `_gpu` by nvcc, `_cpu_model` by the host's C++ compiler.
 
-One function, `build`, serves the first use in a checkout (bindings.load) and setup.py. ninja decides what is out of
-date, so a build with nothing to do costs a few hundredths of a second, and an edited .cu is rebuilt alone.
+One function, `build_module`, serves the first use in a checkout (bindings.load) and setup.py. ninja decides what is
+out of date, so a build with nothing to do costs a few hundredths of a second, and an edited .cu is rebuilt alone.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _ninja_file(executor: str, module: Path) -> tuple[str, str]:
     return "\n".join(head + rules), built_for
 
 
-def build(executor: str, directory: Path | None = None, verbose: bool = False) -> Path:
+def build_module(executor: str, directory: Path | None = None, verbose: bool = False) -> Path:
     """Build the module of `executor` ("gpu" or "cpu_model") if anything changed, and return its path.
 
     `directory` defaults to build/ in the checkout, or the user's cache for an installed package. Raises NotBuilt with

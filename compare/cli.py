@@ -111,6 +111,7 @@ def _list() -> int:
 def _guarded(operation: Operation, options: argparse.Namespace) -> int:
     """One operation; what goes wrong around it becomes one line and an exit status."""
     from compare.record import RecordError
+    from compare.sources import MissingTriton
 
     try:
         from compare import tables
@@ -122,7 +123,7 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         missing = TORCH_HINT if error.name == "torch" else f"{error.name} is not installed; pip install {error.name}"
         print(f"python -m compare: {missing}", file=sys.stderr)
-    except (Environment, RecordError, OSError) as error:
+    except (Environment, RecordError, MissingTriton, OSError) as error:
         print(f"python -m compare: {error}", file=sys.stderr)
     except argparse.ArgumentTypeError as error:
         print(f"python -m compare: {error}", file=sys.stderr)
@@ -139,7 +140,8 @@ def _show(operation: Operation, options: argparse.Namespace, console: Console) -
     source = records.describe(saved, options.saved, _fingerprints(operation))
     for table in (tables.lines, tables.correctness, tables.speed, tables.ninja_gap):
         console.print(table(saved, source))
-    _draw(saved, None, options.output_dir, console)
+    saved["reference"] = source
+    _draw(saved, saved, options.output_dir, console)
     return OK
 
 
@@ -157,7 +159,8 @@ def _compare(operation: Operation, options: argparse.Namespace, console: Console
     earlier = records.load(path, operation.name) if path.exists() else None
     command = shlex.join(["python", "-m", "compare", *sys.argv[1:]])
     record = records.new(operation.name, command, machine.describe(device))
-    records.save(record if earlier is None else earlier, path)  # an unwritable folder shows now, not after the sweep
+    # An unwritable folder, or another GPU's record in it, shows now and not after the sweep.
+    records.save(records.merge(earlier, record) if earlier else record, path)
 
     status = OK
     try:
@@ -173,7 +176,7 @@ def _compare(operation: Operation, options: argparse.Namespace, console: Console
     source = None
     if device == "cpu":
         source = record["reference"] = records.reference(sources.RESULTS, operation.name, _fingerprints(operation))
-    if earlier is not None:
+    if earlier:
         record = records.merge(earlier, record)
     records.save(record, path)
 
