@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
                         help="a pytest --junitxml report from this machine; its counts go into the record")  # fmt: skip
+    parser.add_argument("--sanitize", action="store_true", help="on a GPU: also run compute-sanitizer's four tools")
     parser.add_argument("--list", action="store_true", help="list operations, rungs and implementations")
     return parser
 
@@ -168,8 +169,10 @@ def _compare(operation: Operation, options: argparse.Namespace, console: Console
         status = _check(record, operation, device, options, console)
         if device == "cuda":
             status = max(status, _measure(record, operation, options, console))
+        if options.sanitize:
+            status = max(status, _sanitize(record, operation, device, console))
         if options.tests:
-            record["tests"] = _test_counts(options.tests)
+            record["tests"] = _test_counts(options.tests) | _when(record)
     except KeyboardInterrupt:
         console.print("interrupted; what was found is kept")
         status = INTERRUPTED
@@ -296,6 +299,25 @@ def _measure(record: Record, operation: Operation, options: argparse.Namespace, 
                 record["measurements"] += cell.measurements
                 record["copies"] += cell.copies
     return INCORRECT if any(m["status"] in ("failed", "error") for m in record["measurements"]) else OK
+
+
+def _sanitize(record: Record, operation: Operation, device: str, console: Console) -> int:
+    """Every rung under compute-sanitizer. Its status: OK or INCORRECT."""
+    from compare import sanitizer
+
+    if device != "cuda":
+        raise Environment("--sanitize needs an NVIDIA GPU; on the CPU the tests run the sanitizers of the CPU model")
+    with console.status("compute-sanitizer"):
+        found = sanitizer.run(operation.name, operation.check_shapes)
+    record["sanitizer"] = [entry | _when(record) for entry in found]
+    for entry in record["sanitizer"]:
+        console.print(f"compute-sanitizer {entry['tool']}: {entry['findings']} findings in {entry['launches']} calls")
+    return OK if all(entry["findings"] == 0 for entry in record["sanitizer"]) else INCORRECT
+
+
+def _when(record: Record) -> dict[str, Any]:
+    """What dates a finding that is not measured cell by cell."""
+    return {key: record["machine"][key] for key in ("date", "commit", "dirty")}
 
 
 def _chosen(implementations: list[Any], patterns: list[str] | None, known: list[str]) -> list[Any]:

@@ -285,7 +285,7 @@ def _plan_triton(stem: str, values: dict[str, Any], out: Tensor) -> Callable[[],
 
 @contextlib.contextmanager
 def _on_device(device: torch.device) -> Iterator[None]:
-    """Make the tensor's GPU current for a launch; on the CPU, keep NumPy silent about the NaN and inf that are meant."""
+    """Make the tensor's GPU current for a launch; on the CPU, keep NumPy silent about NaN and inf, which are meant."""
     if device.type == "cpu":
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
