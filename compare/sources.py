@@ -14,12 +14,18 @@ from types import ModuleType
 
 from bindings.build import HERE as BINDINGS
 from bindings.build import ROOT
+from compare import lines
+from compare.registry import LANGUAGES, Operation
 
 RESULTS = ROOT / "results"
 
 
-class MissingTriton(RuntimeError):
-    """Triton cannot be used. The text says why and what to do, in one line."""
+class Environment(RuntimeError):
+    """This machine lacks something that is needed. The text says why and what to do, in one line."""
+
+
+class MissingTriton(Environment):
+    """Triton cannot be used."""
 
 
 def cuda_source(stem: str) -> Path:
@@ -40,6 +46,15 @@ def binding_source(stem: str) -> Path:
 def sources(language: str, stem: str) -> tuple[Path, ...]:
     """Every file whose tokens make up one implementation."""
     return (triton_source(stem),) if language == "triton" else (cuda_source(stem), binding_source(stem))
+
+
+def fingerprints(operation: Operation) -> dict[str, str]:
+    """The fingerprint of every implementation of ours, by its name."""
+    return {
+        f"{language}/{rung.name}": lines.fingerprint(sources(language, f"{operation.name}_{rung.name}"))
+        for language in LANGUAGES
+        for rung in operation.rungs
+    }
 
 
 def interpreted() -> bool:

@@ -67,6 +67,23 @@ def correctness(record: Record, source: Record | None = None) -> RenderableType:
     return _titled("Correctness", source, [_table(head, rows), *notes] if rows else ["Nothing was checked."])
 
 
+def compiled(record: Record, source: Record | None = None) -> RenderableType:
+    """What the compilers made of each kernel for float32: registers, spills, shared memory, occupancy."""
+    rows = [
+        [entry["name"], fact["variant"].split()[0].removeprefix(record["operation"] + "_").removesuffix("_kernel"),
+         str(fact["threads"]), str(fact["registers"]), str(fact["spills"]), str(fact["shared_bytes"]),
+         f"{100 * fact['occupancy']:.0f} %"]
+        for entry in record["implementations"]
+        for fact in entry.get("compiled", [])
+        if fact["dtype"] == "float32"
+    ]  # fmt: skip
+    target = {fact["target"] for entry in record["implementations"] for fact in entry.get("compiled", [])}
+    head = ["implementation", "kernel", "threads\na block", "registers\na thread", "spilled\nbytes", "shared\nbytes",
+            "occupancy"]  # fmt: skip
+    title = f"Compiled for {', '.join(sorted(target))}, float32" if target else "Compiled"
+    return _titled(title, source, [_table(head, rows)] if rows else ["No compile facts."])
+
+
 def speed(record: Record, source: Record | None = None) -> RenderableType:
     """Effective GB/s by shape beside copy and peak, a table a dtype; where graph times were taken, microseconds too."""
     parts: list[RenderableType | str] = []

@@ -12,26 +12,25 @@
 
 constexpr int THREADS = 256;
 
-// Combine one value a thread into one value that every thread of the block receives.
+// Combine one value a thread into one value that every thread of the block receives, through one partial a warp.
 template <typename Combine>
-static __device__ float block_reduce(float value, Combine combine) {
-    __shared__ float partial[THREADS / 32];
+static __device__ float block_reduce(float* partial, float value, Combine combine) {
     for (int offset = 16; offset > 0; offset /= 2) value = combine(value, __shfl_xor_sync(0xffffffff, value, offset));
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-    __syncthreads();  // every warp has written its partial result
+    __syncthreads();  // every warp has written its partial
     value = partial[0];
     for (int warp = 1; warp < THREADS / 32; ++warp) value = combine(value, partial[warp]);
-    __syncthreads();  // every thread has read them: the next call may write
     return value;
 }
 
 // 1. row maximum
 template <typename T>
 __global__ void softmax_naive_max_kernel(const T* x, float* row_max, int64_t n_cols, int64_t x_row_stride) {
+    __shared__ float partial[THREADS / 32];
     const T* x_row = x + blockIdx.x * x_row_stride;
     float maximum = -INFINITY;
     for (int64_t col = threadIdx.x; col < n_cols; col += THREADS) maximum = fmaxf(maximum, float(x_row[col]));
-    maximum = block_reduce(maximum, [](float a, float b) { return fmaxf(a, b); });
+    maximum = block_reduce(partial, maximum, [](float a, float b) { return fmaxf(a, b); });
     if (threadIdx.x == 0) row_max[blockIdx.x] = maximum;
 }
 
@@ -39,6 +38,7 @@ __global__ void softmax_naive_max_kernel(const T* x, float* row_max, int64_t n_c
 template <typename T>
 __global__ void softmax_naive_exp_kernel(const T* x, T* out, const float* row_max, float* row_sum, int64_t n_cols,
                                          int64_t x_row_stride, int64_t out_row_stride) {
+    __shared__ float partial[THREADS / 32];
     const T* x_row = x + blockIdx.x * x_row_stride;
     T* out_row = out + blockIdx.x * out_row_stride;
     const float maximum = row_max[blockIdx.x];
@@ -48,7 +48,7 @@ __global__ void softmax_naive_exp_kernel(const T* x, T* out, const float* row_ma
         out_row[col] = T(e);
         sum += e;
     }
-    sum = block_reduce(sum, [](float a, float b) { return a + b; });
+    sum = block_reduce(partial, sum, [](float a, float b) { return a + b; });
     if (threadIdx.x == 0) row_sum[blockIdx.x] = sum;
 }
 

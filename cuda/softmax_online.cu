@@ -12,13 +12,12 @@
 
 constexpr int THREADS = 1024;
 
-// Combine one value a thread into one value that every thread of the block receives.
+// Combine one value a thread into one value that every thread of the block receives, through one partial a warp.
 template <typename Combine>
-static __device__ float block_reduce(float value, Combine combine) {
-    __shared__ float partial[THREADS / 32];
+static __device__ float block_reduce(float* partial, float value, Combine combine) {
     for (int offset = 16; offset > 0; offset /= 2) value = combine(value, __shfl_xor_sync(0xffffffff, value, offset));
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-    __syncthreads();  // every warp has written its partial result
+    __syncthreads();  // every warp has written its partial
     value = partial[0];
     for (int warp = 1; warp < THREADS / 32; ++warp) value = combine(value, partial[warp]);
     __syncthreads();  // every thread has read them: the next call may write
@@ -31,6 +30,7 @@ static __device__ float shift(float maximum) { return maximum == -INFINITY ? 0.0
 template <typename T>
 __global__ void softmax_online_kernel(const T* x, T* out, int64_t n_cols, int64_t x_row_stride,
                                       int64_t out_row_stride) {
+    __shared__ float partial[THREADS / 32];
     const T* x_row = x + blockIdx.x * x_row_stride;
     T* out_row = out + blockIdx.x * out_row_stride;
 
@@ -44,8 +44,9 @@ __global__ void softmax_online_kernel(const T* x, T* out, int64_t n_cols, int64_
     }
 
     // 2. row maximum and row sum
-    const float row_max = block_reduce(maximum, [](float a, float b) { return fmaxf(a, b); });
-    const float row_sum = block_reduce(sum * __expf(maximum - shift(row_max)), [](float a, float b) { return a + b; });
+    const float row_max = block_reduce(partial, maximum, [](float a, float b) { return fmaxf(a, b); });
+    const float row_sum =
+        block_reduce(partial, sum * __expf(maximum - shift(row_max)), [](float a, float b) { return a + b; });
 
     // 3. read the row again, divide by the row sum, write the row
     for (int64_t col = threadIdx.x; col < n_cols; col += THREADS)

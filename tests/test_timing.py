@@ -711,7 +711,7 @@ def test_a_span_holds_what_the_gpu_does_and_not_what_the_host_does(gpu_clock: ti
 
 @pytest.mark.gpu
 def test_the_flush_empties_the_l2_cache(gpu_clock: timing.CudaClock) -> None:
-    values = torch.ones(gpu_clock.l2_bytes // 4 // 4 // 8192, 8192, device=gpu_clock.device)
+    values = torch.ones(gpu_clock.l2_bytes // 2 // 4 // 8192, 8192, device=gpu_clock.device)
     out = torch.empty(len(values), device=gpu_clock.device)
     spans: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(20):
