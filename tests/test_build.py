@@ -156,7 +156,7 @@ sys.exit(main())
 """
     done = run(code, ROOT)
     said = [line for line in (done.stdout + done.stderr).splitlines() if ": " + module + " is not installed" in line]
-    assert len(said) == 1 and "pip install" in said[0]
+    assert len(said) == 1 and "pip install" in said[0], done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == (3 if module == "torch" else 0)
 

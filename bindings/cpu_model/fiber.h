@@ -2,7 +2,6 @@
 //
 // CPU_MODEL_ADDRESS or CPU_MODEL_THREAD says which sanitizer the kernels are compiled with.
 #pragma once
-#undef _FORTIFY_SOURCE  // its longjmp forbids to leave the stack, which is all that a fiber does
 #include <sys/mman.h>
 #include <ucontext.h>
 

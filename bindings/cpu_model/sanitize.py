@@ -84,7 +84,7 @@ def sanitize(
             done = subprocess.run(
                 command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120
             )
-        reports = _findings(done.stderr, source)
+        reports = _findings(_with_lines(done.stderr, program), source)
         if done.returncode and not reports:
             raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
         found.update(dict.fromkeys(reports))
@@ -142,7 +142,8 @@ def _directory() -> Path:
 
 def _compile(tool: str, source: Path, target: Path, includes: Iterable[Path] = ()) -> str:
     sanitizer, define = TOOLS[tool]
-    flags = ["-std=c++17", "-O1", "-g1", "-fno-omit-frame-pointer", define, "-include", "cuda_runtime.h"]
+    flags = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-U_FORTIFY_SOURCE", define]
+    flags += ["-include", "cuda_runtime.h"]
     if source.name != "runtime.cpp":  # which must stay out of the sanitizer's sight
         flags.append(sanitizer)
     paths = [f"-I{path}" for path in (*includes, MODEL / "include", HERE)]
@@ -176,6 +177,21 @@ def build_program(stem: str, tool: str, source: Path) -> str:
     kernels = _compile(tool, rewritten if unit == source else unit, directory / "kernels.o", [directory])
     _run([TOOLS[tool][0], kernels, *common, "-o", str(directory / "program")])
     return str(directory / "program")
+
+
+def _with_lines(output: str, program: str) -> str:
+    """The sanitizers' own look-up of lines fails for functions that the linker merges, as instantiated templates are:
+    addr2line, which comes with the linker, knows them too."""
+    places = sorted(set(re.findall(r"\(\S*program\+0x([0-9a-f]+)\)", output)))
+    if not places:
+        return output
+    command = ["addr2line", "-a", "-i", "-e", program, *places]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    lines: dict[str, str] = {}
+    for block in re.split(r"^0x0*", answer, flags=re.MULTILINE)[1:]:
+        address, *inlined = block.split("\n")
+        lines[address] = " ".join(inlined)
+    return re.sub(r"\(\S*program\+0x([0-9a-f]+)\)", lambda found: lines[found[1].lstrip("0")], output)
 
 
 def _findings(output: str, source: Path) -> list[Finding]:
