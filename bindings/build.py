@@ -131,6 +131,11 @@ def find_cxx() -> str:
     raise NotBuilt(f"no C++ compiler (looked for {asked or 'g++, clang++, c++'}); install one: apt install g++")
 
 
+def host_compiler() -> list[str]:
+    """nvcc's option for the C++ compiler that CXX names; none if it names none, and nvcc chooses. Raises NotBuilt."""
+    return [f"-ccbin={shlex.split(find_cxx())[0]}"] if os.environ.get("CXX") else []
+
+
 def find_ninja() -> str:
     """ninja: the package's own program, else the one on PATH. Raises NotBuilt."""
     try:
@@ -166,8 +171,7 @@ def _ninja_file(executor: str, module: Path) -> tuple[str, str]:
         nvcc = find_nvcc()
         flags, built_for = _architecture_flags(nvcc)
         host = "-std=c++17 -O3 -Xcompiler=-fPIC,-fvisibility=hidden"
-        if shlex.split(find_cxx())[0] and os.environ.get("CXX"):
-            host += f" -ccbin={shlex.quote(shlex.split(find_cxx())[0])}"
+        host = " ".join([host, *map(shlex.quote, host_compiler())])
         compiler, depfile = shlex.quote(nvcc.path), "-MD -MF $out.d"
         kernel = f"{host} {' '.join(flags)} -x cu"
         glue = f"{host} -Wno-deprecated-gpu-targets"

@@ -25,7 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from bindings.build import HERE, ROOT, find_nvcc, gpu_architectures
+from bindings.build import HERE, ROOT, find_nvcc, gpu_architectures, host_compiler
 from compare import sources
 from compare.registry import DTYPES, OPERATIONS, Implementation, Operation, Shape
 
@@ -116,7 +116,9 @@ def _native_module(operation: Operation, target: str, directory: Path, launches:
     program = directory / "launch_log"
     options = ["-std=c++17", f"-arch={target}", "-Xptxas=-v", "-cudart=none", f"-I{ROOT}", f"-I{HERE}"]
     launchers = [sources.binding_source(f"{operation.name}_{rung.name}") for rung in operation.rungs]
-    kernels = parse_ptxas(_run(find_nvcc().path, *options, *launchers, HERE / "launch_log.cpp", "-o", program))
+    kernels = parse_ptxas(
+        _run(find_nvcc().path, *host_compiler(), *options, *launchers, HERE / "launch_log.cpp", "-o", program)
+    )
 
     def launcher(stem: str, dtype: str, *arguments: int) -> None:
         for line in _run(program, stem, dtype, *map(str, arguments)).splitlines():

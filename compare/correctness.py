@@ -20,7 +20,8 @@ The floor, in ulps, is what a right implementation may lose at worst. It is the 
   division to 2, the sum to 2. The argument is rounded as x - max and again as its product with log2(e), which is
   itself rounded by a quarter as much; a rounding of t by 2^-24 t moves exp(-t) by up to t ulps. For 16-bit outputs this
   all but vanishes: their ulps are 2^13 (float16) and 2^16 (bfloat16) times larger.
-- t ulps of a 16-bit output's dtype where every step of the composition rounds to it, x - max too (eager PyTorch).
+- Where every step of the composition rounds to a 16-bit dtype (eager PyTorch), x - max is rounded by up to t eps / 2,
+  which moves exp(-t) by expm1(t eps / 2): about t ulps, and more where t is large.
 
 Below the normal numbers: float32 and bfloat16 may flush to zero (FLUSH). A subnormal float16 may not, since the
 arithmetic is float32; its ulp is the spacing down there, 2^-24.
@@ -176,7 +177,8 @@ def mismatches(
     if operation.rows_sum_to is not None:
         t = (wanted.amax(-1, keepdim=True) / wanted.clamp_min(2.0**-149)).log()  # max - x
         floor += (7 + 2.5 * t) * torch.finfo(torch.float32).eps / eps
-        floor += t * (roundings >= operation.composition_kernels > 1)
+        if roundings >= operation.composition_kernels > 1:
+            floor += (t * eps / 2).expm1() / (eps / 2)
     allowed = torch.maximum(floor.nan_to_num(0.0), 2 * own_error.amax(-1, keepdim=True))
 
     found = []

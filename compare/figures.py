@@ -181,7 +181,7 @@ def _figure(record: Record, source: Record | None, title: str, note: str, panels
     machine, timed = measured_on(record), [entry for entry in record["measurements"] if "seconds" in entry]
     words = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "triton": "Triton", "commit": "commit"}
     methods = {"cold": "cold L2", "graph": "CUDA graph"}
-    foot = [str(machine.get("gpu")), *(f"{words[key]} {machine[key]}" for key in words if machine.get(key))]
+    foot = [str(machine.get("gpu")), *(f"{words[key]} {str(machine[key])[:12]}" for key in words if machine.get(key))]
     foot += ["uncommitted changes"] * bool(machine.get("dirty")) + [_ends(entry["run"][:10] for entry in timed)]
     foot += [" or else ".join(methods[method] for method in sorted({entry["method"] for entry in timed}))]
     foot += [f"median of {_ends(entry['seconds']['n'] for entry in timed)}"]
@@ -197,8 +197,13 @@ def _figure(record: Record, source: Record | None, title: str, note: str, panels
 
 
 def _curves(record: Record, dtype: str) -> dict[str, list[tuple[float, ...]]]:
-    """(width, bytes per second at the median, at q3, at q1) by name, "copy" first; of one width the largest shape."""
+    """(width, bytes per second at the median, at q3, at q1) by name, "copy" first; of one width the largest shape.
+
+    2-D: a small shape has other limits than its width, so what is below half of the largest shape is left out.
+    """
     times, least, chosen = gap.times(record, dtype), {}, {}
+    largest = max((prod(time["shape"]) for time in times if len(time["shape"]) == 2), default=0)
+    times = [time for time in times if 2 * prod(time["shape"]) >= largest]
     for time in sorted(times, key=lambda time: (prod(time["shape"]), time["method"] == "cold")):
         least[cell(time)] = time["effective_bytes_per_s"] * time["seconds"]["median"]
         chosen[time["shape"][-1]] = cell(time)

@@ -32,7 +32,7 @@ def gpu_usable() -> bool:
         import torch
 
         return bool(torch.version.cuda) and torch.cuda.is_available() and torch.empty(1, device="cuda").is_cuda
-    except (ImportError, RuntimeError):
+    except Exception:  # torch's own for a broken driver, or for a part of torch that cannot be imported
         return False
 
 

@@ -161,8 +161,7 @@ def _measure(
     if reason:
         console.print(f"nothing is timed: {reason}")
         return OK
-    wrong = {c["implementation"] for c in record["checks"] if c["status"] in ("failed", "error", "skipped")}
-    chosen = [i for i in chosen if i.name not in wrong]
+    wrong = {(c["implementation"], c["dtype"]) for c in record["checks"] if c["status"] not in ("passed", "refused")}
     shapes = options.shapes or (operation.full_shapes if options.full else operation.default_shapes)
     dtypes = options.dtype or (["float32", "bfloat16"] if options.full else ["float32"])
     clock = timing.CudaClock("cuda", record["machine"]["peak_bytes_per_s"])
@@ -170,8 +169,9 @@ def _measure(
         for dtype in dtypes:
             for shape in shapes:
                 advance(f"{'x'.join(map(str, shape))} {dtype}")
+                right = [i for i in chosen if (i.name, dtype) not in wrong]
                 cell = timing.measure_cell(
-                    operation, shape, getattr(torch, dtype), chosen, clock, correctness.recheck, seed=options.seed
+                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed
                 )
                 record["measurements"] += cell.measurements
                 record["copies"] += cell.copies

@@ -1,5 +1,10 @@
 """One suite for both kinds of machine: with a usable GPU the real kernels run, without one their CPU executors."""
 
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -20,3 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def device() -> str:
     return "cuda" if machine.gpu_usable() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def gpu_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that measures time has the GPU for itself, whatever the other workers of pytest-xdist run."""
+    if not machine.gpu_usable():
+        yield
+        return
+    with open(Path(tempfile.gettempdir()) / "ninja-gap-tests.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if "timed" in request.keywords else fcntl.LOCK_SH)
+        yield

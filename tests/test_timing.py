@@ -694,11 +694,13 @@ def plain(compute: Callable[..., Any], name: str = "plain") -> Implementation:
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_an_empty_span_is_short(gpu_clock: timing.CudaClock) -> None:
     assert 0 < gpu_clock.empty_span_s < 20e-6
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_a_span_holds_what_the_gpu_does_and_not_what_the_host_does(gpu_clock: timing.CudaClock) -> None:
     def busy_host() -> None:
         time.sleep(0.003)
@@ -710,6 +712,7 @@ def test_a_span_holds_what_the_gpu_does_and_not_what_the_host_does(gpu_clock: ti
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_the_flush_empties_the_l2_cache(gpu_clock: timing.CudaClock) -> None:
     values = torch.ones(gpu_clock.l2_bytes // 2 // 4 // 8192, 8192, device=gpu_clock.device)
     out = torch.empty(len(values), device=gpu_clock.device)
@@ -721,6 +724,7 @@ def test_the_flush_empties_the_l2_cache(gpu_clock: timing.CudaClock) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_a_large_copy_comes_near_the_peak_and_not_above_it(gpu_clock: timing.CudaClock) -> None:
     ours = [plain(torch.add)]
     result = timing.measure_cell(ADD, (2**26,), torch.float32, ours, gpu_clock, correctness.recheck, seed=0)
@@ -730,6 +734,7 @@ def test_a_large_copy_comes_near_the_peak_and_not_above_it(gpu_clock: timing.Cud
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_small_cells_get_both_times_and_a_broken_capture_spoils_nothing_after_it(gpu_clock: timing.CudaClock) -> None:
     def waits(*inputs: Tensor, out: Tensor) -> None:
         torch.add(*inputs, out=out)
@@ -765,6 +770,7 @@ def test_small_cells_get_both_times_and_a_broken_capture_spoils_nothing_after_it
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_a_cell_needs_no_more_memory_than_it_says(gpu_clock: timing.CudaClock) -> None:
     for shape, sets in (((2**26,), 1), ((2**14,), 2 * gpu_clock.l2_bytes // (3 * 2**16) + 1)):
         torch.cuda.empty_cache()
@@ -776,6 +782,7 @@ def test_a_cell_needs_no_more_memory_than_it_says(gpu_clock: timing.CudaClock) -
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_a_cell_with_more_than_the_card_holds_is_skipped(gpu_clock: timing.CudaClock) -> None:
     shape = (torch.cuda.get_device_properties(gpu_clock.device).total_memory // 4,)
     result = timing.measure_cell(ADD, shape, torch.float32, [plain(torch.add)], gpu_clock, unchecked, seed=0)
@@ -784,6 +791,7 @@ def test_a_cell_with_more_than_the_card_holds_is_skipped(gpu_clock: timing.CudaC
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_the_current_stream_is_the_one_that_is_timed(gpu_clock: timing.CudaClock) -> None:
     with torch.cuda.stream(torch.cuda.Stream(gpu_clock.device)):
         assert gpu_clock.span(lambda: torch.cuda._sleep(1_000_000)) > 0.3e-3

@@ -1,0 +1,166 @@
+"""The command line: what it prints, writes and returns, and what it says when something is in the way."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic import sweep
+
+from compare import cli, compiled, correctness, run
+from compare.registry import OPERATIONS
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK = ["vector_add", "--device", "cpu", "--dtype", "float32", "--shapes", "7", "--only", "cuda/*"]
+
+
+@pytest.fixture(autouse=True)
+def no_compilers(monkeypatch):
+    """test_compiled.py runs them; here they would only cost time. And no speed borrowed from results/."""
+    monkeypatch.setattr(compiled, "facts", lambda operation, target: ({}, ["not asked"]))
+    monkeypatch.setattr(run.records, "reference", lambda *arguments: None)
+    yield
+    run.operations.run_on("cuda")
+
+
+def compare(*arguments: str) -> int:
+    try:
+        return cli.main(arguments)
+    except SystemExit as end:  # argparse's own
+        return int(end.code or 0)
+
+
+def test_help_lists_every_option_and_imports_no_torch():
+    code = "import sys; from compare.cli import main\n"
+    code += "try: main(['--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    for (
+        option
+    ) in "--only --dtype --shapes --full --output-dir --from --device --seed --list --tests --sanitize".split():
+        assert option in done.stdout
+
+
+def test_list_names_every_operation_and_rung(capsys):
+    assert compare("--list") == 0
+    said = capsys.readouterr().out
+    for operation in OPERATIONS.values():
+        assert f"{operation.name}: " in said and all(f"cuda/{rung.name}" in said for rung in operation.rungs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name an operation: softmax, vector_add, add_relu, or all"),
+        (["sofmax"], "invalid choice: 'sofmax'"),
+        (["softmax", "--dtype", "float64"], "got 'float64', wanted some of float32, float16, bfloat16"),
+        (["softmax", "--shapes", "4096x"], "got '4096x', wanted shapes such as 4096x1024"),
+        (["softmax", "--shapes", "0x4"], "wanted sizes of 1 or more"),
+        (["all", "--shapes", "7"], "--from, --shapes and --tests go with one operation"),
+        (["softmax", "--device", "cpu", "--shapes", "12"], "--shapes: got 12, wanted softmax shapes such as 4096x1024"),
+        (["softmax", "--device", "cpu", "--only", "cuda/ninja"], "--only: got 'cuda/ninja', wanted some of cuda/naive"),
+    ],
+)
+def test_a_usage_error_is_status_2_and_names_what_is_wanted(tmp_path, capsys, arguments, words):
+    assert compare(*arguments, *(["--output-dir", str(tmp_path)] if arguments else [])) == 2
+    said = capsys.readouterr()
+    assert words in said.err and said.out == ""
+
+
+def test_a_quick_run_writes_a_record_that_says_what_ran(tmp_path, capsys):
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
+    record = json.loads((tmp_path / "vector_add.json").read_text())
+    (check,) = record["checks"]
+    assert (check["implementation"], check["executor"], check["status"]) == ("cuda/naive", "cpu_model", "passed")
+    assert check["shape"] == [7] and record["measurements"] == [] and record["machine"]["gpu"] is None
+    ours = {entry["name"]: entry for entry in record["implementations"] if entry["rung"]}
+    assert set(ours) == {"cuda/naive", "triton/naive"}
+    assert ours["cuda/naive"]["lines"]["kernel"] > 0 and ours["cuda/naive"]["lines"]["binding"] > 0
+    said = capsys.readouterr().out
+    order = [said.index(title) for title in ("Lines of code", "Correctness", "Compiled", "Speed", "Ninja Gap")]
+    assert order == sorted(order)
+
+
+def test_two_runs_into_one_folder_lose_nothing(tmp_path):
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
+    assert compare(*[a.replace("7", "9") for a in QUICK], "--output-dir", str(tmp_path)) == 0
+    checks = json.loads((tmp_path / "vector_add.json").read_text())["checks"]
+    assert [check["shape"] for check in checks] == [[7], [9]]
+
+
+def test_an_incorrect_implementation_is_status_1(tmp_path, monkeypatch, capsys):
+    real = correctness.check
+
+    def wrong(*arguments, **options):
+        return real(*arguments, **options) | {"status": "failed", "error": "7 of 7 elements are wrong"}
+
+    monkeypatch.setattr(correctness, "check", wrong)
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_an_interrupted_run_keeps_what_it_found(tmp_path, monkeypatch):
+    real, calls = correctness.check, []
+
+    def interrupted(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(correctness, "check", interrupted)
+    assert compare("vector_add", "--device", "cpu", "--only", "cuda/*", "--output-dir", str(tmp_path)) == 130
+    assert len(json.loads((tmp_path / "vector_add.json").read_text())["checks"]) == 2
+
+
+def test_an_unwritable_folder_is_status_3_before_anything_runs(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert compare(*QUICK, "--output-dir", str(tmp_path / "file")) == 3
+    said = capsys.readouterr()
+    assert str(tmp_path / "file") in said.err and said.out == ""
+
+
+def test_a_broken_record_in_the_folder_is_named_and_kept(tmp_path, capsys):
+    (tmp_path / "vector_add.json").write_text('{"schema": 1,')
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 3
+    assert "truncated record" in capsys.readouterr().err
+    assert (tmp_path / "vector_add.json").read_text() == '{"schema": 1,'
+
+
+@pytest.mark.parametrize("option", [["--device", "cuda"], ["--sanitize", "--device", "cpu"]])
+def test_asking_for_a_gpu_that_is_not_there_is_status_3(tmp_path, monkeypatch, capsys, option):
+    monkeypatch.setattr(run.machine, "gpu_usable", lambda: False)
+    assert compare("softmax", *option, "--output-dir", str(tmp_path)) == 3
+    assert "NVIDIA GPU" in capsys.readouterr().err
+
+
+def test_from_shows_a_saved_record_and_draws_its_figures(tmp_path, capsys):
+    saved = tmp_path / "saved.json"
+    saved.write_text(json.dumps(sweep()))
+    assert compare("softmax", "--from", str(saved), "--output-dir", str(tmp_path / "show")) == 0
+    said = capsys.readouterr().out
+    assert "Ninja Gap" in said and "saved.json" in said and "stale" in said  # nobody's sources have these fingerprints
+    assert {"softmax_bandwidth.svg", "softmax_ninja_gap_float32.png"} <= {p.name for p in (tmp_path / "show").iterdir()}
+
+
+def test_from_another_operation_is_named(tmp_path, capsys):
+    saved = tmp_path / "saved.json"
+    saved.write_text(json.dumps(sweep()))
+    assert compare("vector_add", "--from", str(saved), "--output-dir", str(tmp_path)) == 3
+    assert "found operation 'softmax'; wanted 'vector_add'" in capsys.readouterr().err
+
+
+def test_a_test_report_becomes_counts(tmp_path):
+    report = tmp_path / "junit.xml"
+    report.write_text('<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>')
+    assert compare(*QUICK, "--output-dir", str(tmp_path), "--tests", str(report)) == 0
+    tests = json.loads((tmp_path / "vector_add.json").read_text())["tests"]
+    assert (tests["passed"], tests["failed"], tests["skipped"]) == (5, 2, 2) and tests["date"]
+
+
+def test_under_the_interpreter_nothing_is_timed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
+    assert json.loads((tmp_path / "vector_add.json").read_text())["measurements"] == []
+    assert not list(tmp_path.glob("*.png"))
