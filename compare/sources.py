@@ -19,7 +19,8 @@ from compare.registry import LANGUAGES, Operation
 
 RESULTS = ROOT / "results"
 
-# Triton 3.10 turns this default around and 3.9 warns of it; kernels are compiled, and measured, with multiply-adds fused.
+# Triton 3.10 turns this default around, and 3.9 warns of it; the twins are compiled, and measured, with fused
+# multiply-adds.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 

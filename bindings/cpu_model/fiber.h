@@ -33,14 +33,17 @@ class Fiber {
         tsan_ = __tsan_get_current_fiber();
 #endif
     }
-    explicit Fiber(void (*loop)()) : owned_(map_memory(stack_bytes)), stack_(owned_), bytes_(stack_bytes) {
+    // To TSan it is one thread with `same`, if given.
+    explicit Fiber(void (*loop)(), [[maybe_unused]] const Fiber* same = nullptr)
+        : owned_(map_memory(stack_bytes)), stack_(owned_), bytes_(stack_bytes) {
         mprotect(owned_, 4096, PROT_NONE);  // an overflow stops here, not in another thread's stack
         getcontext(&context_);
         context_.uc_stack.ss_sp = owned_;
         context_.uc_stack.ss_size = stack_bytes;
         makecontext(&context_, loop, 0);
 #if defined(CPU_MODEL_THREAD)
-        tsan_ = __tsan_create_fiber(0);
+        owns_tsan_ = same == nullptr;
+        tsan_ = same ? same->tsan_ : __tsan_create_fiber(0);
 #endif
     }
     ~Fiber() {
@@ -48,7 +51,7 @@ class Fiber {
 #if defined(CPU_MODEL_ADDRESS)
         __asan_unpoison_memory_region(owned_, stack_bytes);
 #elif defined(CPU_MODEL_THREAD)
-        __tsan_destroy_fiber(tsan_);
+        if (owns_tsan_) __tsan_destroy_fiber(tsan_);
 #endif
         munmap(owned_, stack_bytes);
     }
@@ -105,6 +108,7 @@ class Fiber {
         __tsan_switch_to_fiber(caller, __tsan_switch_to_fiber_no_sync);
     }
     void* tsan_ = nullptr;
+    bool owns_tsan_ = false;
 #endif
     char* owned_ = nullptr;  // the stack, unless this is the fiber that ran already
     [[maybe_unused]] const void* stack_ = nullptr;
