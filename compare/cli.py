@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         "--shapes", metavar="SHAPES", type=_shapes, help="to measure (and check), as 4096x1024,1823x781"
     )
     parser.add_argument("--full", action="store_true", help="the sweep that makes a record: every width, two dtypes")
+    parser.add_argument("--no-speed", action="store_true", help="count and check, measure nothing")
     parser.add_argument("--output-dir", metavar="DIR", type=Path, default=Path("out"),
                         help="for the record and the figures; a record there is added to (default: out)")  # fmt: skip
     parser.add_argument("--from", dest="saved", metavar="RECORD", type=Path,

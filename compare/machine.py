@@ -78,18 +78,21 @@ def clock_sample(device: Any = None) -> dict[str, Any]:
 def describe(device: Any = None) -> dict[str, Any]:
     """record["machine"]: bytes, bytes/s, MHz; "date" is UTC to the second. `device` as in clock_sample.
 
-    The fields of the GPU are None where none is usable; "peak_source" says what the peak bandwidth was computed from.
+    The fields of the GPU are None where none is usable, and for device "cpu"; "peak_source" says what the peak
+    bandwidth was computed from. "dirty": a file differs from the commit, other than records themselves.
     """
     import torch
 
     is_checkout = (CHECKOUT / ".git").exists()  # an installed copy may lie inside somebody else's checkout
-    changes = _run("git", "-C", str(CHECKOUT), "status", "--porcelain") if is_checkout else None
+    git = ("git", "-C", str(CHECKOUT))
+    commit = _run(*git, "rev-parse", "HEAD") if is_checkout else None
+    changes = _run(*git, "status", "--porcelain", "--", ".", ":!results") if commit else None
     return {
-        **(_gpu(device) if gpu_usable() else dict.fromkeys(OF_A_GPU.split())),
+        **(_gpu(device) if gpu_usable() and device != "cpu" else dict.fromkeys(OF_A_GPU.split())),
         "cpu": _try(_cpu) or platform.processor() or platform.machine(),
         "cuda": torch.version.cuda, "nvcc": _try(_nvcc), "torch": torch.__version__,
         "triton": _try(metadata.version, "triton"), "python": platform.python_version(),
-        "commit": _run("git", "-C", str(CHECKOUT), "rev-parse", "HEAD") if is_checkout else None,
+        "commit": commit,
         "dirty": None if changes is None else changes != "",
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }  # fmt: skip

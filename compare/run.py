@@ -62,7 +62,7 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
             _lines(record, operation, console)
             status = _check(record, operation, chosen, device, options, console)
         _compile_facts(record, *facts.result(), console)
-        if device == "cuda":
+        if device == "cuda" and not options.no_speed:
             status = max(status, _measure(record, operation, chosen, options, console))
         if options.sanitize:
             status = max(status, _sanitize(record, operation, console))

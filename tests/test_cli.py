@@ -20,6 +20,7 @@ def no_compilers(monkeypatch):
     """test_compiled.py runs them; here they would only cost time. And no speed borrowed from results/."""
     monkeypatch.setattr(compiled, "facts", lambda operation, target: ({}, ["not asked"]))
     monkeypatch.setattr(run.records, "reference", lambda *arguments: None)
+    monkeypatch.setattr(run.sources, "use_interpreter", lambda: None)  # it would stay on for the files that come after
     yield
     run.operations.run_on("cuda")
 
@@ -36,9 +37,8 @@ def test_help_lists_every_option_and_imports_no_torch():
     code += "try: main(['--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
-    for (
-        option
-    ) in "--only --dtype --shapes --full --output-dir --from --device --seed --list --tests --sanitize".split():
+    options = "--only --dtype --shapes --full --output-dir --from --device --seed --list --tests --sanitize --no-speed"
+    for option in options.split():
         assert option in done.stdout
 
 
