@@ -6,6 +6,7 @@ Hue says the language, marker and dashes say the rung or which of torch's; the s
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
@@ -174,7 +175,7 @@ def _gap_title(record: Record, found: gap.Gap, lines: dict[str, int]) -> str:
 def _figure(record: Record, source: Record | None, title: str, note: str, panels: int) -> tuple[Figure, list[Axes]]:
     """A figure of so many panels, the title on top, and at the foot what was measured how, on what, and when."""
     wide, high = max(10.0, 0.9 + 6.2 * panels), 6.3
-    top, bottom = 0.85 + 0.29 * title.count("\n") + 0.3 * bool(source), 1.1 + 0.2 * note.count("\n")
+    top, bottom = 0.85 + 0.29 * title.count("\n") + 0.3 * bool(source), 1.2 + 0.2 * note.count("\n")
     figure = Figure(figsize=(wide, high))
     axes = list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
     figure.subplots_adjust(0.95 / wide, bottom / high, 1 - 1.75 / wide, 1 - top / high, wspace=0.42)
@@ -191,7 +192,7 @@ def _figure(record: Record, source: Record | None, title: str, note: str, panels
         borrowed = f"measured on {source['gpu']}, {source['date']} ({source['file']})"
         borrowed += f"; STALE: {', '.join(source['stale'])} changed since" * bool(source["stale"])
         figure.text(0.2 / wide, 1 - (top - 0.47) / high, borrowed, va="center")
-    text = f"{note}\n{', '.join(foot)}"
+    text = f"{note}\n{textwrap.fill(', '.join(foot), int(13.4 * wide))}"
     figure.text(0.2 / wide, 0.12 / high, text, fontsize=SMALL, color="#555555", linespacing=1.5)
     return figure, axes
 

@@ -1,0 +1,87 @@
+"""The README against the project: its links, its pairs, its options, and the numbers between its markers.
+
+`python tests/test_readme.py` prints the blocks between the markers as the records give them.
+"""
+
+import re
+from pathlib import Path
+
+from compare import record
+from compare.cli import _parser
+from compare.registry import OPERATIONS
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RECORDS = ROOT / "results" / "nvidia-h200"
+SHORTEST, LARGEST = [2**12], [2**28]
+
+
+def fusing() -> str:
+    """add_relu's naive and fused rungs, eager and torch.compile at the smallest and the largest size."""
+    saved = record.load(RECORDS / "add_relu.json", "add_relu")
+
+    def microseconds(name: str, shape: list[int], method: str) -> float:
+        (entry,) = (
+            m
+            for m in saved["measurements"]
+            if (m["implementation"], m["shape"], m["method"], m["dtype"]) == (name, shape, method, "float32")
+        )
+        return entry["seconds"]["median"] * 1e6
+
+    rows = ["| add + ReLU, float32 | two kernels | one kernel | |", "|---|---|---|---|"]
+    for two, one in (("cuda/naive", "cuda/fused"), ("triton/naive", "triton/fused"), ("eager", "torch.compile")):
+        for shape, method, where in (
+            (SHORTEST, "graph", "4 Ki elements, graph time"),
+            (LARGEST, "cold", "256 Mi elements, cold"),
+        ):
+            slow, fast = microseconds(two, shape, method), microseconds(one, shape, method)
+            rows.append(f"| {two} → {one}, {where} | {slow:.2f} µs | {fast:.2f} µs | {slow / fast:.2f}× |")
+    return "\n".join(rows)
+
+
+def suite() -> str:
+    """The suite's counts on the GPU."""
+    found = record.load(RECORDS / "softmax.json", "softmax")["tests"]
+    return (
+        f"The test suite ran there too, with the real kernels: {found['passed']} passed, {found['failed']} failed, "
+        f"{found['skipped']} skipped."
+    )
+
+
+BLOCKS = {"fusing": fusing, "tests": suite}
+
+
+def test_the_numbers_between_the_markers_are_those_of_the_records():
+    found = dict(re.findall(r"<!-- measured: (\w+) -->\n(.*?)\n<!-- end -->", README, re.DOTALL))
+    assert found == {name: block() for name, block in BLOCKS.items()}
+
+
+def test_every_link_leads_somewhere():
+    links = [link for link in re.findall(r"\]\(([\w./-]+)\)", README)]
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_pair_is_in_the_table():
+    for operation in OPERATIONS.values():
+        for rung in operation.rungs:
+            stem = f"{operation.name}_{rung.name}"
+            passes = f"{rung.reads}R + {rung.writes}W = {rung.reads + rung.writes}"
+            row = f"[cuda](cuda/{stem}.cu) | [triton](triton/{stem}.py) | {passes} |"
+            assert row in README
+
+
+def test_every_option_of_the_readme_exists_and_the_other_way_round():
+    ours = {option for action in _parser()._actions for option in action.option_strings if option.startswith("--")}
+    (paragraph,) = re.findall(r"`python -m compare OPERATION` knows(.*?)Exit status", README, re.DOTALL)
+    assert set(re.findall(r"`(--[\w-]+)", paragraph)) == ours - {"--help"}
+
+
+def test_the_two_commands_are_there_once():
+    for name, last in (("run", "-m compare softmax"), ("tests", "-m pytest")):
+        (command,) = re.findall(rf"<!-- command: {name} -->\n```sh\n(.*)\n```", README)
+        assert command.startswith("python3 -m venv .venv && ") and last in command
+
+
+if __name__ == "__main__":
+    for name, block in BLOCKS.items():
+        print(f"<!-- measured: {name} -->\n{block()}\n<!-- end -->\n")
