@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from compare.record import Record
 
-OK, USAGE, ENVIRONMENT, INTERRUPTED = 0, 2, 3, 130
+OK, INCORRECT, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
 TORCH_HINT = "torch is not installed; see the README, or: pip install torch"
 
 
@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
                         help="a pytest --junitxml report from this machine; its counts go into the record")  # fmt: skip
+    parser.add_argument("--self-test", action="store_true",
+                        help="instead: give the checker wrong implementations, all to be rejected")  # fmt: skip
     parser.add_argument("--sanitize", action="store_true", help="on a GPU: also run compute-sanitizer's four tools")
     parser.add_argument("--list", action="store_true", help="list operations, rungs and implementations")
     return parser
@@ -114,6 +116,8 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
     try:
         if options.saved:
             return _show(operation, options, console)
+        if options.self_test:
+            return _self_test(operation, options, console)
         return _run(operation, options, console)
     except ModuleNotFoundError as error:
         missing = TORCH_HINT if error.name == "torch" else f"{error.name} is not installed; pip install {error.name}"
@@ -137,6 +141,25 @@ def _show(operation: Operation, options: argparse.Namespace, console: Console) -
         console.print(table(saved, saved["reference"]))
     _show_speed(saved, saved, options.output_dir, console)
     return OK
+
+
+def _self_test(operation: Operation, options: argparse.Namespace, console: Console) -> int:
+    """The checker's own test: a checker that a wrong implementation passes proves nothing of a right one."""
+    import torch
+
+    from compare import machine, wrong
+
+    device = options.device or ("cuda" if machine.gpu_usable() else "cpu")
+    status = OK
+    for dtype in options.dtype or DTYPES:
+        verdicts = wrong.self_test(operation, device, getattr(torch, dtype))
+        passed = [f"{name}: {why}" for name, rejected, why in verdicts if not rejected]
+        score = f"{len(verdicts) - len(passed)} of {len(verdicts)}"
+        console.print(f"{operation.name} {dtype}: wrong implementations rejected: {score}")
+        for line in passed:
+            console.print(f"  not rejected: {line}")
+        status = INCORRECT if passed else status
+    return status
 
 
 def _run(operation: Operation, options: argparse.Namespace, console: Console) -> int:

@@ -1,6 +1,7 @@
 """The command line: what it prints, writes and returns, and what it says when something is in the way."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import sweep
 
-from compare import cli, compiled, correctness, run
+from compare import cli, compiled, correctness, run, wrong
 from compare.registry import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +38,8 @@ def test_help_lists_every_option_and_imports_no_torch():
     code += "try: main(['--help'])\nexcept SystemExit: sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
-    options = "--only --dtype --shapes --full --output-dir --from --device --seed --list --tests --sanitize --no-speed"
+    options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
+    options += " --tests --sanitize --self-test"
     for option in options.split():
         assert option in done.stdout
 
@@ -164,3 +166,15 @@ def test_under_the_interpreter_nothing_is_timed(tmp_path, monkeypatch, capsys):
     assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
     assert json.loads((tmp_path / "vector_add.json").read_text())["measurements"] == []
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_the_self_test_prints_its_score_and_fails_if_one_slips_through(monkeypatch, capsys):
+    assert compare("vector_add", "--self-test", "--dtype", "bfloat16") == 0
+    score = re.fullmatch(
+        r"vector_add bfloat16: wrong implementations rejected: (\d+) of (\d+)\n", capsys.readouterr().out
+    )
+    assert score and score[1] == score[2] and int(score[1]) >= 12
+    monkeypatch.setattr(wrong, "self_test", lambda *arguments: [("zeros", True, "0"), ("stale", False, "passed")])
+    assert compare("vector_add", "--self-test", "--dtype", "float32") == 1
+    said = capsys.readouterr().out
+    assert "wrong implementations rejected: 1 of 2" in said and "not rejected: stale: passed" in said
