@@ -6,7 +6,6 @@ Hue says the language, marker and dashes say the rung or which of torch's; the s
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
@@ -192,7 +191,10 @@ def _figure(record: Record, source: Record | None, title: str, note: str, panels
         borrowed = f"measured on {source['gpu']}, {source['date']} ({source['file']})"
         borrowed += f"; STALE: {', '.join(source['stale'])} changed since" * bool(source["stale"])
         figure.text(0.2 / wide, 1 - (top - 0.47) / high, borrowed, va="center")
-    text = f"{note}\n{textwrap.fill(', '.join(foot), int(13.4 * wide))}"
+    text = f"{note}\n{foot[0]}"
+    for item in foot[1:]:  # whole on the last line, or on a new one
+        fits = len(text) - text.rfind("\n") + len(item) < 13.4 * wide
+        text += (", " if fits else ",\n") + item
     figure.text(0.2 / wide, 0.12 / high, text, fontsize=SMALL, color="#555555", linespacing=1.5)
     return figure, axes
 
