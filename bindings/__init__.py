@@ -12,9 +12,9 @@ import importlib.util
 from functools import cache
 from types import ModuleType
 
-from bindings.build import CHECKOUT, EXECUTORS, HERE, NotBuilt, build_module
+from bindings.build import CHECKOUT, EXECUTORS, HERE, BuildFailed, NotBuilt, build_module
 
-__all__ = ["NotBuilt", "load"]
+__all__ = ["BuildFailed", "NotBuilt", "load"]
 
 
 @cache

@@ -27,11 +27,16 @@ MODEL = HERE / "cpu_model"
 EXECUTORS = ("gpu", "cpu_model")
 MINIMUM_NVCC = (11, 8)  # the first with sm_90
 
-NVCC_HINT = "install the CUDA toolkit and put nvcc on PATH, or: pip install 'ninja-gap[nvcc]'"
+NVCC_FROM_PYPI = "pip install -e '.[nvcc]'" if CHECKOUT else "pip install 'ninja-gap[nvcc]'"
+NVCC_HINT = f"install the CUDA toolkit and put nvcc on PATH, or: {NVCC_FROM_PYPI}"
 
 
 class NotBuilt(RuntimeError):
     """A native module is not there. The text says why and what to do, in one line."""
+
+
+class BuildFailed(NotBuilt):
+    """A compiler ran and rejected a source: not a missing tool, a mistake in the code."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,7 @@ def build_module(executor: str, directory: Path | None = None, verbose: bool = F
     """Build the module of `executor` ("gpu" or "cpu_model") if anything changed, and return its path.
 
     `directory` defaults to build/ in the checkout, or the user's cache for an installed package. Raises NotBuilt with
-    the reason and the remedy: a tool is missing, an architecture is not known, or the compiler reports an error.
+    the reason and the remedy (a tool is missing, an architecture is not known), BuildFailed with the compiler's report.
     """
     if executor not in EXECUTORS:
         raise ValueError(f"executor: got {executor!r}, wanted one of {', '.join(EXECUTORS)}")
@@ -240,7 +245,7 @@ def build_module(executor: str, directory: Path | None = None, verbose: bool = F
             [ninja, "-C", str(module.parent), str(module)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
     if done.returncode:
-        raise NotBuilt(f"building {executor} failed; the compiler's report:\n{_report(done.stdout)}")
+        raise BuildFailed(f"building {executor} failed; the compiler's report:\n{_report(done.stdout)}")
     if verbose:
         print(done.stdout, end="")
     return module

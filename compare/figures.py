@@ -112,6 +112,7 @@ def ninja_gap(record: Record, found: gap.Gap, source: Record | None) -> Figure:
     ran = f"{len(found.shapes)}: {_span(found.shapes)}"
     note = f"Ninja Gap: t(baseline) / t(best of ours); residual = t / t(best). Efficiency: least bytes / t / {whole}."
     note += f"\nPoints: geometric mean over the shapes that all ran ({ran}); whiskers: range over them."
+    note += " PyTorch, right: no lines are counted."
     figure, (ax,) = _figure(record, source, _gap_title(record, found, lines), note, 1)
     few, many = min(lines.values(), default=1), max(lines.values(), default=1)
     ax.set(xlabel="lines of code, kernel + launch", ylabel=f"efficiency, % of {whole}", xlim=(0, many * 1.8))

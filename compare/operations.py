@@ -145,7 +145,8 @@ def _validate_tensor(operation: Operation, name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{where}: got {type(tensor).__name__}, wanted a torch.Tensor")
     if tensor.layout != torch.strided or tensor.is_neg() or tensor.is_conj():
-        raise TypeError(f"{where}: got a {tensor.layout} or lazily negated tensor, wanted a plain strided one")
+        found = tensor.layout if tensor.layout != torch.strided else "lazily negated or conjugated tensor"
+        raise TypeError(f"{where}: got a {found}, wanted a plain strided tensor")
     if str(tensor.dtype).removeprefix("torch.") not in DTYPES:
         raise TypeError(f"{where}: got dtype {tensor.dtype}, wanted one of {', '.join(DTYPES)}")
     if tensor.device.type not in ("cuda", "cpu"):
@@ -168,7 +169,10 @@ def _rows(where: str, tensor: Tensor) -> Tensor:
         return tensor.view(1, 1)
     n_cols = tensor.shape[-1]
     if n_cols > 1 and tensor.stride(-1) != 1:
-        raise ValueError(f"{where}: got strides {tensor.stride()}, wanted contiguous columns (last stride 1)")
+        raise ValueError(
+            f"{where}: got strides {tensor.stride()}, wanted contiguous columns (last stride 1); "
+            "pass a .contiguous() copy"
+        )
     if tensor.numel() == 0:
         return tensor.new_empty(0, max(n_cols, 1))
     try:
@@ -197,7 +201,10 @@ def _validate_out(operation: Operation, inputs: tuple[Tensor, ...], out: Tensor)
         same = tensor.data_ptr() == out.data_ptr() and tensor.stride() == out.stride()
         other_begin, other_end = _extent(tensor)
         if begin < other_end and other_begin < end and not same:
-            raise ValueError(f"{operation.name}: out overlaps {name}; wanted {name} itself, or memory of its own")
+            raise ValueError(
+                f"{operation.name}: out may overlap {name}: got memory that is interleaved with it; "
+                f"wanted {name} itself, or memory apart"
+            )
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:

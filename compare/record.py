@@ -51,6 +51,13 @@ def load(path: str | Path, operation: str | None = None) -> Record:
         entries = record.get(name)
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise RecordError(f"{path}: found no list of entries under {name!r}; wanted one")
+    for entry in (*record["checks"], *record["measurements"]):
+        seconds = entry.get("seconds", {}).get("median", 0) if isinstance(entry.get("seconds", {}), dict) else 0
+        if "status" not in entry or ("method" in entry and entry["status"] == "passed" and not (seconds or 0) > 0):
+            place = f"{entry.get('implementation')} at {entry.get('shape')}"
+            raise RecordError(
+                f"{path}: found an entry of {place} without a status, or passed without a time; wanted both"
+            )
     if not isinstance(record.get("machine"), dict) or "date" not in record["machine"]:
         raise RecordError(f"{path}: found no machine with a date; wanted one")
     if operation is not None and record.get("operation") != operation:
@@ -97,7 +104,7 @@ def merge(old: Record, new: Record) -> Record:
     for entry in new["implementations"]:
         before = implementations.get(entry["name"], {})
         if before.get("fingerprint") == entry.get("fingerprint"):  # same source: facts found only earlier still hold
-            entry = {**before, **{key: value for key, value in entry.items() if value not in (None, [], {})}}
+            entry = {**entry, **before, **{key: value for key, value in entry.items() if value not in (None, [], {})}}
         implementations[entry["name"]] = entry
     merged["implementations"] = list(implementations.values())
     runs = {entry["run"] for name in ENTRIES for entry in merged[name]} - {new["machine"]["date"]}

@@ -6,7 +6,9 @@ What the environment lacks becomes Environment; what the user mistyped, argparse
 from __future__ import annotations
 
 import argparse
+import fcntl
 import fnmatch
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -47,12 +49,11 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
     operations.run_on(device)
     chosen = _chosen([*operations.implementations(operation), *baselines.baselines(operation)], options.only)
     _validate_shapes(operation, options.shapes or ())
+    tests = _test_counts(options.tests) if options.tests else None
     path = options.output_dir / f"{operation.name}.json"
-    earlier = records.load(path, operation.name) if path.exists() else None
     command = shlex.join(["python", "-m", "compare", *sys.argv[1:]])
     record = records.new(operation.name, command, machine.describe(device))
-    # An unwritable folder, or another GPU's record in it, shows now and not after the sweep.
-    records.save(records.merge(earlier, record) if earlier else record, path)
+    _add(record, path)  # an unwritable folder, or another GPU's record in it, shows now and not after the sweep
 
     status = OK
     try:
@@ -66,18 +67,32 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
             status = max(status, _measure(record, operation, chosen, options, console))
         if options.sanitize:
             status = max(status, _sanitize(record, operation, console))
-        if options.tests:
-            record["tests"] = _test_counts(options.tests) | _when(record)
+        if tests:
+            record["tests"] = tests | _when(record)
     except KeyboardInterrupt:
         console.print("interrupted; what was found is kept")
         status = INTERRUPTED
-    if device == "cpu":
-        record["reference"] = records.reference(sources.RESULTS, operation.name, sources.fingerprints(operation))
-    if earlier:
-        record = records.merge(earlier, record)
-    records.save(record, path)
+    finally:
+        if device == "cpu":
+            record["reference"] = records.reference(sources.RESULTS, operation.name, sources.fingerprints(operation))
+        record = _add(record, path)
     console.print(f"record: {path}")
     return status, record
+
+
+def _add(record: Record, path: Path) -> Record:
+    """Merge the record with what the file holds by now, write it, and return it. Another run into the same folder waits
+    meanwhile, so that neither is lost."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if path.exists():
+            record = records.merge(records.load(path, record["operation"]), record)
+        records.save(record, path)
+    finally:
+        os.close(folder)
+    return record
 
 
 def _lines(record: Record, operation: Operation, console: Console) -> None:
@@ -128,9 +143,9 @@ def _check(
 
     torch.compile, which takes seconds a shape, is only checked where it is measured.
     """
-    missing = {language: reason for language in LANGUAGES if (reason := _missing(language, device))}
-    for language, reason in missing.items():
-        console.print(f"{language}: {reason}")
+    missing = {language: found for language in LANGUAGES if (found := _missing(language, device))}
+    for language, found in missing.items():
+        console.print(f"{language}: {found['error']}")
     shapes = operation.check_shapes + (operation.gpu_check_shapes if device == "cuda" else ())
     shapes = tuple(options.shapes or shapes)
     checked = [i for i in chosen if i.name != "torch.compile"]
@@ -141,8 +156,8 @@ def _check(
             if implementation.language in missing:
                 entry: dict[str, Any] = {
                     "implementation": implementation.name, "shape": list(shape), "dtype": dtype,
-                    "executor": operations.executor(implementation.language, device), "status": "skipped",
-                    "error": missing[implementation.language],
+                    "executor": operations.executor(implementation.language, device),
+                    **missing[implementation.language],
                 }  # fmt: skip
             else:
                 entry = correctness.check(
@@ -210,15 +225,17 @@ def _validate_shapes(operation: Operation, shapes: Sequence[Shape]) -> None:
             raise argparse.ArgumentTypeError(f"--shapes: got {found}, wanted {operation.name} shapes such as {example}")
 
 
-def _missing(language: str, device: str) -> str | None:
-    """Why a language cannot run here, in one line; None if it can."""
+def _missing(language: str, device: str) -> dict[str, str] | None:
+    """Why a language cannot run here, as the status and the error of its checks; None if it can."""
     try:
         if language == "cuda":
             bindings.load("gpu" if device == "cuda" else "cpu_model")
         else:
             sources.require_triton()
+    except bindings.BuildFailed as reason:
+        return {"status": "error", "error": str(reason)}
     except (bindings.NotBuilt, sources.MissingTriton) as reason:
-        return f"not built: {reason}" if language == "cuda" else str(reason)
+        return {"status": "skipped", "error": f"not built: {reason}" if language == "cuda" else str(reason)}
     return None
 
 

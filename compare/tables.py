@@ -24,7 +24,13 @@ STATUS = {"failed": "red", "error": "red", "refused": "dim", "skipped": "dim"}
 
 def console(file: IO[str] | None = None) -> Console:
     """A console for these tables: 80 columns in a pipe, no escape codes under NO_COLOR."""
-    return Console(file=file, highlight=False, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    return Console(
+        file=file,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
 
 
 def lines(record: Record, source: Record | None = None) -> RenderableType:

@@ -59,8 +59,9 @@ def test_list_names_every_operation_and_rung(capsys):
         (["softmax", "--dtype", "float64"], "got 'float64', wanted some of float32, float16, bfloat16"),
         (["softmax", "--shapes", "4096x"], "got '4096x', wanted shapes such as 4096x1024"),
         (["softmax", "--shapes", "0x4"], "wanted sizes of 1 or more"),
-        (["all", "--shapes", "7"], "--from, --shapes and --tests go with one operation"),
+        (["all", "--shapes", "7"], "--from and --shapes go with one operation"),
         (["softmax", "--device", "cpu", "--shapes", "12"], "--shapes: got 12, wanted softmax shapes such as 4096x1024"),
+        (["softmax", "--only", ","], "got ',', wanted names separated by commas"),
         (["softmax", "--device", "cpu", "--only", "cuda/ninja"], "--only: got 'cuda/ninja', wanted some of cuda/naive"),
     ],
 )
@@ -178,3 +179,57 @@ def test_the_self_test_prints_its_score_and_fails_if_one_slips_through(monkeypat
     assert compare("vector_add", "--self-test", "--dtype", "float32") == 1
     said = capsys.readouterr().out
     assert "wrong implementations rejected: 1 of 2" in said and "not rejected: stale: passed" in said
+
+
+def test_a_source_that_does_not_compile_is_status_1(tmp_path, monkeypatch, capsys):
+    def rejected(executor):
+        raise run.bindings.BuildFailed("building cpu_model failed; softmax_fused.cu:50: 'rwo' was not declared")
+
+    monkeypatch.setattr(run.bindings, "load", rejected)
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 1
+    assert "'rwo' was not declared" in capsys.readouterr().out
+
+
+def test_a_missing_compiler_is_status_0_and_its_hint_is_whole(tmp_path, monkeypatch, capsys):
+    def missing(executor):
+        raise run.bindings.NotBuilt("no nvcc; pip install -e '.[nvcc]'")
+
+    monkeypatch.setattr(run.bindings, "load", missing)
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
+    assert "not built: no nvcc; pip install -e '.[nvcc]'" in capsys.readouterr().out
+
+
+def test_a_twin_that_is_no_python_is_one_line_with_its_place(tmp_path, monkeypatch, capsys):
+    def broken(*arguments):
+        raise SyntaxError("'(' was never closed", ("triton/softmax_fused.py", 27, 1, ""))
+
+    monkeypatch.setattr(run.lines, "count", broken)
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 1
+    assert "triton/softmax_fused.py:27: '(' was never closed" in capsys.readouterr().err
+
+
+def test_a_report_that_is_none_is_named_before_anything_runs(tmp_path, capsys):
+    assert compare(*QUICK, "--output-dir", str(tmp_path), "--tests", str(ROOT / "README.md")) == 3
+    said = capsys.readouterr()
+    assert "is not a pytest --junitxml report" in said.err and said.out == ""
+
+
+def test_what_was_found_is_kept_when_a_later_step_breaks(tmp_path, monkeypatch):
+    monkeypatch.setattr(run.tables, "compiled", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        compare(*QUICK, "--output-dir", str(tmp_path))
+    assert len(json.loads((tmp_path / "vector_add.json").read_text())["checks"]) == 1
+
+
+def test_a_run_that_another_overtakes_adds_to_it(tmp_path, monkeypatch):
+    real = correctness.check
+
+    def overtaken(*arguments, **options):
+        monkeypatch.setattr(correctness, "check", real)
+        assert compare(*[a.replace("7", "9") for a in QUICK], "--output-dir", str(tmp_path)) == 0
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(correctness, "check", overtaken)
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
+    checks = json.loads((tmp_path / "vector_add.json").read_text())["checks"]
+    assert sorted(check["shape"] for check in checks) == [[7], [9]]

@@ -177,7 +177,7 @@ def refusals(device: str) -> dict[str, tuple[type[Exception], str, object]]:
         ),
         "out overlapping x": (
             ValueError,
-            "out overlaps x",
+            "out may overlap x",
             lambda **k: compare.softmax(row.view(-1)[:16].view(2, 8), out=row.view(-1)[4:20].view(2, 8), **k),
         ),
         "two lengths": (

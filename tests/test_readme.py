@@ -41,11 +41,16 @@ def fusing() -> str:
 
 def suite() -> str:
     """The suite's counts on the GPU."""
-    found = record.load(RECORDS / "softmax.json", "softmax")["tests"]
-    return (
-        f"The test suite ran there too, with the real kernels: {found['passed']} passed, {found['failed']} failed, "
-        f"{found['skipped']} skipped."
+    saved = record.load(RECORDS / "softmax.json", "softmax")
+    found = saved["tests"]
+    text = (
+        f"The test suite ran on that GPU with the real kernels, at commit {found['commit'][:7]}: "
+        f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped."
     )
+    if "sanitizer" not in saved:
+        return f"{text} compute-sanitizer has not been run for this record."
+    tools = ", ".join(f"{entry['tool']} {entry['findings']}" for entry in saved["sanitizer"])
+    return f"{text} Findings of compute-sanitizer: {tools}."
 
 
 BLOCKS = {"fusing": fusing, "tests": suite}
