@@ -161,8 +161,8 @@ def _escape(path: Path | str) -> str:
     return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
-def _ninja_file(executor: str, module: Path) -> tuple[str, str]:
-    """The text of build.ninja and what the module is built for."""
+def _ninja_file(executor: str, module: Path) -> str:
+    """The text of build.ninja."""
     try:
         import pybind11
     except ImportError as error:
@@ -175,8 +175,7 @@ def _ninja_file(executor: str, module: Path) -> tuple[str, str]:
     if executor == "gpu":
         nvcc = find_nvcc()
         flags, built_for = _architecture_flags(nvcc)
-        host = "-std=c++17 -O3 -Xcompiler=-fPIC,-fvisibility=hidden"
-        host = " ".join([host, *map(shlex.quote, host_compiler())])
+        host = " ".join(["-std=c++17 -O3 -Xcompiler=-fPIC,-fvisibility=hidden", *map(shlex.quote, host_compiler())])
         compiler, depfile = shlex.quote(nvcc.path), "-MD -MF $out.d"
         kernel = f"{host} {' '.join(flags)} -x cu"
         glue = f"{host} -Wno-deprecated-gpu-targets"
@@ -214,31 +213,32 @@ def _ninja_file(executor: str, module: Path) -> tuple[str, str]:
         objects.append(_escape(directory / f"{source.stem}.o"))
         rules.append(f"build {objects[-1]}: glue {_escape(source)}\n")
     rules.append(f"build {_escape(module)}: link {' '.join(objects)}\n")
-    return "\n".join(head + rules), built_for
+    return "\n".join(head + rules)
 
 
-def build_module(executor: str, directory: Path | None = None, verbose: bool = False) -> Path:
+def build_module(executor: str) -> Path:
     """Build the module of `executor` ("gpu" or "cpu_model") if anything changed, and return its path.
 
-    `directory` defaults to build/ in the checkout, or the user's cache for an installed package. Raises NotBuilt with
-    the reason and the remedy (a tool is missing, an architecture is not known), BuildFailed with the compiler's report.
+    That is below build/ in the checkout, or in the user's cache for an installed package.
+
+    Raises NotBuilt with the reason and the remedy (a tool is missing, an architecture is not known), BuildFailed with
+    the compiler's report.
     """
     if executor not in EXECUTORS:
         raise ValueError(f"executor: got {executor!r}, wanted one of {', '.join(EXECUTORS)}")
-    if directory is None:
-        cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        directory = ROOT / "build" if CHECKOUT else cache_home / "ninja-gap"
+    cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = ROOT / "build" if CHECKOUT else cache_home / "ninja-gap"
     ninja = find_ninja()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     # Another Python, compiler or list of architectures gets a folder of its own, so that switching back costs nothing.
-    text, _ = _ninja_file(executor, Path("/") / f"_{executor}{suffix}")
+    text = _ninja_file(executor, Path("/") / f"_{executor}{suffix}")
     key = hashlib.sha256(f"{text}{suffix}".encode()).hexdigest()[:12]
     module = directory / f"{executor}-{key}" / f"_{executor}{suffix}"
     module.parent.mkdir(parents=True, exist_ok=True)
     with open(module.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits, then finds nothing to do
         ninja_file = module.parent / "build.ninja"
-        text, _ = _ninja_file(executor, module)
+        text = _ninja_file(executor, module)
         if not ninja_file.exists() or ninja_file.read_text() != text:
             ninja_file.write_text(text)
         done = subprocess.run(
@@ -246,8 +246,6 @@ def build_module(executor: str, directory: Path | None = None, verbose: bool = F
         )
     if done.returncode:
         raise BuildFailed(f"building {executor} failed; the compiler's report:\n{_report(done.stdout)}")
-    if verbose:
-        print(done.stdout, end="")
     return module
 
 

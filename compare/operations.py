@@ -101,7 +101,7 @@ def plan(
         values["n_elements"] = out.numel()
         if out.numel() > MOST_ELEMENTS:
             raise ValueError(f"{operation.name}: got {out.numel()} elements, wanted at most {MOST_ELEMENTS}")
-    stem = f"{operation.name}_{rung.name}"
+    stem = operation.stem(rung.name)
     return (_plan_triton if language == "triton" else _plan_cuda)(stem, values, out)
 
 

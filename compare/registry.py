@@ -59,6 +59,10 @@ class Operation:
                 return rung
         raise ValueError(f"rung: got {name!r}, wanted one of {', '.join(r.name for r in self.rungs)}")
 
+    def stem(self, rung: str) -> str:
+        """The name of a rung's files and of their host function, in both languages."""
+        return f"{self.name}_{rung}"
+
     def least_bytes(self, shape: Shape, itemsize: int) -> int:
         """The bytes that any implementation must move: each input read once, the output written once."""
         return (self.n_inputs + 1) * prod(shape) * itemsize

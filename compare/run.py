@@ -100,7 +100,7 @@ def _lines(record: Record, operation: Operation, console: Console) -> None:
     prints = sources.fingerprints(operation)
     for implementation in operations.implementations(operation):
         assert implementation.rung is not None
-        stem = f"{operation.name}_{implementation.rung}"
+        stem = operation.stem(implementation.rung)
         rung = operation.rung(implementation.rung)
         count = lines.count(sources.sources(implementation.language, stem)[0])
         binding = lines.count(sources.binding_source(stem), "binding") if implementation.language == "cuda" else None

@@ -55,7 +55,7 @@ def sources(language: str, stem: str) -> tuple[Path, ...]:
 def fingerprints(operation: Operation) -> dict[str, str]:
     """The fingerprint of every implementation of ours, by its name."""
     return {
-        f"{language}/{rung.name}": lines.fingerprint(sources(language, f"{operation.name}_{rung.name}"))
+        f"{language}/{rung.name}": lines.fingerprint(sources(language, operation.stem(rung.name)))
         for language in LANGUAGES
         for rung in operation.rungs
     }

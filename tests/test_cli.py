@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import sweep
 
+import bindings
 from compare import cli, compiled, correctness, run, wrong
 from compare.registry import OPERATIONS
 
@@ -181,22 +182,21 @@ def test_the_self_test_prints_its_score_and_fails_if_one_slips_through(monkeypat
     assert "wrong implementations rejected: 1 of 2" in said and "not rejected: stale: passed" in said
 
 
-def test_a_source_that_does_not_compile_is_status_1(tmp_path, monkeypatch, capsys):
-    def rejected(executor):
-        raise run.bindings.BuildFailed("building cpu_model failed; softmax_fused.cu:50: 'rwo' was not declared")
+@pytest.mark.parametrize(
+    ("reason", "status", "words"),
+    [
+        (bindings.BuildFailed("softmax_fused.cu:50: 'rwo' was not declared"), 1, "'rwo' was not declared"),
+        (bindings.NotBuilt("no nvcc; pip install -e '.[nvcc]'"), 0, "not built: no nvcc; pip install -e '.[nvcc]'"),
+    ],
+    ids=["a source that does not compile", "a missing compiler, its hint whole"],
+)
+def test_only_a_mistake_in_the_code_is_status_1(tmp_path, monkeypatch, capsys, reason, status, words):
+    def load(executor):
+        raise reason
 
-    monkeypatch.setattr(run.bindings, "load", rejected)
-    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 1
-    assert "'rwo' was not declared" in capsys.readouterr().out
-
-
-def test_a_missing_compiler_is_status_0_and_its_hint_is_whole(tmp_path, monkeypatch, capsys):
-    def missing(executor):
-        raise run.bindings.NotBuilt("no nvcc; pip install -e '.[nvcc]'")
-
-    monkeypatch.setattr(run.bindings, "load", missing)
-    assert compare(*QUICK, "--output-dir", str(tmp_path)) == 0
-    assert "not built: no nvcc; pip install -e '.[nvcc]'" in capsys.readouterr().out
+    monkeypatch.setattr(bindings, "load", load)
+    assert compare(*QUICK, "--output-dir", str(tmp_path)) == status
+    assert words in capsys.readouterr().out
 
 
 def test_a_twin_that_is_no_python_is_one_line_with_its_place(tmp_path, monkeypatch, capsys):
