@@ -65,6 +65,14 @@ def count(path: Path, role: str | None = None) -> Count:
     return Count({**none, **Counter(of_line.values())}, {**none, **Counter(owners)})
 
 
+def total(paths: Sequence[Path]) -> Count:
+    """The counts of several files of one implementation together."""
+    counts = [count(path) for path in paths]
+    return Count(
+        *({role: sum(part[role] for part in parts) for role in parts[0]} for parts in zip(*counts, strict=True))
+    )
+
+
 def fingerprint(paths: Sequence[Path]) -> str:
     """SHA-256 of the tokens of the sources, in the order given, without comments, docstrings and idle white space."""
     texts = [token.text for path in paths for token in _tokens(path)[0]]

@@ -102,7 +102,7 @@ def _lines(record: Record, operation: Operation, console: Console) -> None:
         assert implementation.rung is not None
         stem = operation.stem(implementation.rung)
         rung = operation.rung(implementation.rung)
-        count = lines.count(sources.sources(implementation.language, stem)[0])
+        count = lines.total(sources.kernel_sources(implementation.language, stem))
         binding = lines.count(sources.binding_source(stem), "binding") if implementation.language == "cuda" else None
         record["implementations"].append(
             {

@@ -47,9 +47,16 @@ def binding_source(stem: str) -> Path:
     return BINDINGS / f"{stem}.cu"
 
 
+def kernel_sources(language: str, stem: str) -> tuple[Path, ...]:
+    """The files with the kernels and launches of one implementation: the twin, then the headers of its regimes."""
+    if language == "triton":
+        return (triton_source(stem),)
+    return (cuda_source(stem), *sorted((ROOT / "cuda").glob(f"{stem}*.cuh")))
+
+
 def sources(language: str, stem: str) -> tuple[Path, ...]:
     """Every file whose tokens make up one implementation."""
-    return (triton_source(stem),) if language == "triton" else (cuda_source(stem), binding_source(stem))
+    return (*kernel_sources(language, stem), *([binding_source(stem)] if language == "cuda" else []))
 
 
 def fingerprints(operation: Operation) -> dict[str, str]:
