@@ -131,14 +131,8 @@ def _compile_facts(record: Record, facts: dict[str, list[Record]], reasons: list
         console.print(f"compile facts: {reason}")
 
 
-def _check(
-    record: Record,
-    operation: Operation,
-    chosen: list[Implementation],
-    device: str,
-    options: argparse.Namespace,
-    console: Console,
-) -> int:
+def _check(record: Record, operation: Operation, chosen: list[Implementation], device: str,
+           options: argparse.Namespace, console: Console) -> int:  # fmt: skip
     """Check every implementation that is to be had, on every check shape and dtype. Its status: OK or INCORRECT.
 
     torch.compile, which takes seconds a shape, is only checked where it is measured.
@@ -179,6 +173,8 @@ def _measure(
     wrong = {(c["implementation"], c["dtype"]) for c in record["checks"] if c["status"] not in ("passed", "refused")}
     shapes = options.shapes or (operation.full_shapes if options.full else operation.default_shapes)
     dtypes = options.dtype or (["float32", "bfloat16"] if options.full else ["float32"])
+    for other in record["machine"]["other_processes"] or ():
+        console.print("another process is on the GPU: pid {pid}, {name}, {memory_bytes} bytes".format(**other))
     clock = timing.CudaClock("cuda", record["machine"]["peak_bytes_per_s"])
     with _progress(console, "measuring", len(dtypes) * len(shapes)) as advance:
         for dtype in dtypes:
@@ -186,8 +182,9 @@ def _measure(
                 advance(f"{'x'.join(map(str, shape))} {dtype}")
                 right = [i for i in chosen if (i.name, dtype) not in wrong]
                 cell = timing.measure_cell(
-                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed
-                )
+                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed,
+                    max_noise=options.max_noise / 100,
+                )  # fmt: skip
                 record["measurements"] += cell.measurements
                 record["copies"] += cell.copies
     return INCORRECT if any(m["status"] in ("failed", "error") for m in record["measurements"]) else OK
