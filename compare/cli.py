@@ -70,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--against", metavar="RECORD", type=Path, action="append", default=[],
                         help="an earlier record to judge by; status 1 if one of ours became slower")  # fmt: skip
     parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table", help="of the tables")
+    parser.add_argument("--host", action="store_true", help="on a GPU: also the host time of a call, and first calls")
+    parser.add_argument("--ncu", action="store_true", help="on a GPU: also Nsight Compute's bytes and times")
     parser.add_argument("--self-test", action="store_true",
                         help="instead: give the checker wrong implementations, all to be rejected")  # fmt: skip
     parser.add_argument("--sanitize", action="store_true", help="on a GPU: also run compute-sanitizer's four tools")
@@ -214,7 +216,7 @@ def _show_speed(record: Record, saved: Record | None, output_dir: Path, console:
     from compare import record as records
 
     shown = records.with_speed(record, saved) if saved and saved is not record else record
-    for table in (tables.speed, tables.decided, tables.ninja_gap):
+    for table in (tables.speed, tables.decided, tables.ninja_gap, tables.host, tables.traffic):
         if (section := table(shown, record["reference"])).parts:
             console.print(section)
     with console.status("drawing"):

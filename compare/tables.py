@@ -1,4 +1,4 @@
-"""Tables of a record: lines, correctness, compile facts, speed, verdicts, gap; and of two records.
+"""Tables of a record: lines, correctness, compile facts, speed, verdicts, gap, host time, traffic; and of two records.
 
 `source` names the saved record that a table's data come from (record.describe), None for this run. On a terminal or in
 a pipe a table is at most 80 columns wide and ASCII where the terminal is; `--format` also knows markdown and CSV.
@@ -189,6 +189,31 @@ def against(record: Record, old: Record, source: Record) -> Section:
     return Section("Against an earlier record", source, [grid, *notes, f"verdicts in both: {same}"])
 
 
+def host(record: Record, source: Record | None = None) -> Section:
+    """What a call costs the host, by way of calling; first calls and nvcc's builds too."""
+    ways = list(dict.fromkeys(entry["method"] for entry in record["host"]))
+    times = {(entry["implementation"], entry["method"]): entry["seconds"]["median"] for entry in record["host"]}
+    grid = [["implementation", *ways]]
+    for name in dict.fromkeys(name for name, _ in times):
+        grid.append([name, *(_duration(times[name, way]) if (name, way) in times else "-" for way in ways)])
+    at = [f"{shape(entry['shape'])} {entry['dtype']}" for entry in record["host"][:1]]
+    return Section("Host time a call", source, [*at, grid] if at else [])
+
+
+def traffic(record: Record, source: Record | None = None) -> Section:
+    """Kernels launched and gigabytes counted by the GPU; and the cold clock beside ncu's and do_bench's."""
+    cold = {(m["implementation"], *cell(m)): m["seconds"]["median"] for m in record["measurements"] if "seconds" in m}
+    grid = [["", "kernels", "DRAM\nread", "DRAM\nwrite", "L2", "cold", "ncu", "do_\nbench"]]
+    for entry in record["traffic"]:
+        counted = [entry[of] / 1e9 for of in ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum")]
+        clocks = [cold.get((entry["implementation"], *cell(entry)), nan), entry["gpu__time_duration.sum"] / 1e9]
+        grid.append([f"{entry['implementation']}, {shape(entry['shape'])}", f"{entry['kernels']:.0f}",
+                     *(f"{value:.2f}" for value in counted),
+                     *(f"{value * 1e6:.4g}" for value in (*clocks, entry["do_bench_seconds"]))])  # fmt: skip
+    note = "GB by Nsight Compute; microseconds of a call by three clocks; float32"
+    return Section("Traffic and clocks", source, [note, grid] if record["traffic"] else [])
+
+
 def ninja_gap(record: Record, source: Record | None = None, peers: bool = False) -> Section:
     """The gap of each dtype: totals, and of every implementation efficiency, ratio to copy, residual, share closed."""
     counts = {entry["name"]: entry.get("lines") for entry in record["implementations"]}
@@ -256,6 +281,12 @@ def _speed(record: Record, dtype: str, method: str, best: set[tuple[tuple[int, .
         copy = copies.get((sizes, dtype, method))
         grid.append([shape(sizes), value(least_bytes, copy) if copy and least_bytes else "-", *row])
     return grid if entries else []
+
+
+def _duration(seconds: float) -> str:
+    """ "7.5 s", "2.5 ms", "2.1 us"."""
+    scale, unit = (1, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
+    return f"{seconds * scale:.3g} {unit}"
 
 
 def _decided(each: verdicts.Cell, name: str, other: str) -> str:

@@ -108,13 +108,16 @@ class CudaClock:
     def state(self) -> Entry:
         return machine.clock_sample(self.device)
 
+    def flush(self) -> None:
+        torch.amax(self._lines, dim=1, out=self._maxima)
+
     def span(self, launch: Launch, flush: bool = True) -> float:
         """The GPU sleeps while the host enqueues everything. If it was there before the host had done so, host time is
         inside the span: it is taken again after a longer sleep."""
         while True:
             torch.cuda._sleep(self._sleep)
             if flush:
-                torch.amax(self._lines, dim=1, out=self._maxima)
+                self.flush()
             self._start.record()
             launch()
             self._end.record()

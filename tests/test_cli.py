@@ -41,7 +41,7 @@ def test_help_lists_every_option_and_imports_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
-    options += " --tests --sanitize --self-test --max-noise --against --format"
+    options += " --tests --sanitize --self-test --max-noise --against --format --host --ncu"
     for option in options.split():
         assert option in done.stdout
 
@@ -137,7 +137,7 @@ def test_a_broken_record_in_the_folder_is_named_and_kept(tmp_path, capsys):
     assert (tmp_path / "vector_add.json").read_text() == '{"schema": 1,'
 
 
-@pytest.mark.parametrize("option", [["--device", "cuda"], ["--sanitize"]])
+@pytest.mark.parametrize("option", [["--device", "cuda"], ["--sanitize"], ["--host"], ["--ncu"]])
 def test_asking_for_a_gpu_that_is_not_there_is_status_3(tmp_path, monkeypatch, capsys, option):
     monkeypatch.setattr(run.machine, "gpu_usable", lambda: False)
     assert compare("softmax", *option, "--output-dir", str(tmp_path)) == 3

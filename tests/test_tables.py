@@ -211,6 +211,36 @@ def test_peers_are_neither_ours_nor_a_baseline() -> None:
     assert cells[1:3] == ["liger", "torch.compile"] and cells[5] == "torch.compile" and "liger" not in head
 
 
+HOST = [
+    ("cuda/fused", "first call", 2.5e-3), ("cuda/fused", "raw binding", 2.1e-6), ("cuda/fused", "public face", 9.4e-6),
+    ("cuda/fused", "nvcc build", 7.5), ("triton/fused", "JIT dispatch", 8.8e-6), ("eager", "call", 20e-6),
+]  # fmt: skip
+
+
+def test_host_times_stand_by_way_of_calling() -> None:
+    made = sweep(("float32",), (1024,))
+    assert tables.host(made).parts == []
+    made["host"] = [{"implementation": name, "method": way, "shape": [128, 4096], "dtype": "float32",
+                     "seconds": {"median": median}} for name, way, median in HOST]  # fmt: skip
+    shown = text(tables.host(made))
+    assert "128 x 4096 float32" in shown
+    assert row(shown, "cuda/fused")[1:] == "2.5 ms 2.1 us 9.4 us 7.5 s -".split()
+    assert row(shown, "triton/fused")[1:] == "- - - - 8.8 us".split()
+    assert "20 us" in shown
+
+
+def test_counted_bytes_and_three_clocks_stand_side_by_side() -> None:
+    made = sweep(("float32",), (1024,))
+    assert tables.traffic(made).parts == []
+    counted = {"kernels": 3, "gpu__time_duration.sum": 260000.0, "dram__bytes_read.sum": 537e6,
+               "dram__bytes_write.sum": 530e6, "lts__t_bytes.sum": 1.1e9, "do_bench_seconds": 2.65e-4}  # fmt: skip
+    made["traffic"] = [{"implementation": "cuda/fused", "shape": [131072, 1024], "dtype": "float32", "method": "cold",
+                        **counted}]  # fmt: skip
+    cold = next(m for m in made["measurements"] if m["implementation"] == "cuda/fused")["seconds"]["median"]
+    expected = f"131072 x 1024 3 0.54 0.53 1.10 {cold * 1e6:.1f} 260 265"
+    assert row(text(tables.traffic(made)), "cuda/fused,")[1:] == expected.split()
+
+
 def test_markdown_and_csv_hold_the_same_cells_whole() -> None:
     made = sweep(speed=SIXTEEN)
     speed = tables.speed(made)
