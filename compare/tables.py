@@ -24,6 +24,7 @@ from compare.record import Record, cell, measured_on
 
 WIDTH = 80
 STATUS = {"failed": "red", "error": "red", "refused": "dim", "skipped": "dim"}
+ASCII = {ord("×"): "x", ord("±"): "+-"}
 Grid = list[list[str]]  # rows; the first is the head
 
 
@@ -36,7 +37,7 @@ class Section:
     parts: Sequence[str | Grid]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        spelled = {ord("×"): "x", ord("±"): "+-"} if options.ascii_only else {}
+        spelled = ASCII if options.ascii_only else {}
         top = Text(self.title, style="bold")
         yield top.append(f"\n{source_line(self.source)}", style="not bold") if self.source else top
         for part in self.parts:
@@ -57,7 +58,7 @@ class _Console(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         if self.stderr and isinstance(objects[0], Section):
-            print(objects[0].text(self.form))
+            print(objects[0].text(self.form).translate({} if self.encoding.startswith("utf") else ASCII))
         else:
             super().print(*objects, **options)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -216,6 +217,25 @@ def test_csv_on_standard_output_is_nothing_but_tables_and_comments(tmp_path, cap
     assert len(tables) == 5 and all(len({len(row) for row in table}) == 1 for table in tables)
     assert ["shape", "copy", "cuda/naive"] in [table[0][:3] for table in tables]
     assert "figure:" in said.err
+
+
+def test_an_ascii_terminal_is_given_markdown_as_well(tmp_path):
+    new = saved_at(tmp_path / "new.json")
+    command = [
+        sys.executable,
+        "-m",
+        "compare",
+        "softmax",
+        "--from",
+        new,
+        "--format",
+        "markdown",
+        "--output-dir",
+        tmp_path,
+    ]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 0 and b"1.04x +- 0.00" in done.stdout, done.stderr
 
 
 def test_a_live_run_in_markdown_keeps_its_messages_apart(tmp_path, capsys):
