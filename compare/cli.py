@@ -29,9 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _list()
     if options.operation is None:
         _parser().error(f"name an operation: {', '.join(OPERATIONS)}, or all")
+    if not 0 < options.max_noise <= 100:
+        _parser().error(f"--max-noise: got {options.max_noise}, wanted a percentage above 0, such as 0.5")
     names = list(OPERATIONS) if options.operation == "all" else [options.operation]
-    if len(names) > 1 and (options.saved or options.shapes):
-        _parser().error("--from and --shapes go with one operation, not with all")
+    if len(names) > 1 and (options.saved or options.shapes or options.against):
+        _parser().error("--from, --against and --shapes go with one operation, not with all")
     status = OK
     for name in names:
         status = max(status, _guarded(OPERATIONS[name], options))
@@ -63,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
                         help="a pytest --junitxml report from this machine; its counts go into the record")  # fmt: skip
+    parser.add_argument("--max-noise", metavar="PERCENT", type=float, default=0.5,
+                        help="of every median, at which a cell's rounds end (default: 0.5)")  # fmt: skip
+    parser.add_argument("--against", metavar="RECORD", type=Path, action="append", default=[],
+                        help="an earlier record to judge by; status 1 if one of ours became slower")  # fmt: skip
+    parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table", help="of the tables")
+    parser.add_argument("--host", action="store_true", help="on a GPU: also the host time of a call, and first calls")
+    parser.add_argument("--ncu", action="store_true", help="on a GPU: also Nsight Compute's bytes and times")
     parser.add_argument("--self-test", action="store_true",
                         help="instead: give the checker wrong implementations, all to be rejected")  # fmt: skip
     parser.add_argument("--sanitize", action="store_true", help="on a GPU: also run compute-sanitizer's four tools")
@@ -115,7 +124,7 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
     from compare.record import RecordError
     from compare.sources import Environment
 
-    console = tables.console()
+    console = tables.console(form=options.format)
     try:
         if options.saved:
             return _show(operation, options, console)
@@ -144,10 +153,11 @@ def _show(operation: Operation, options: argparse.Namespace, console: Console) -
     saved = records.load(options.saved, operation.name)
     options.output_dir.mkdir(parents=True, exist_ok=True)  # an unwritable folder shows before the tables
     saved["reference"] = records.describe(saved, options.saved, sources.fingerprints(operation))
+    earlier = _earlier(operation, options)
     for table in (tables.lines, tables.correctness, tables.compiled):
         console.print(table(saved, saved["reference"]))
     _show_speed(saved, saved, options.output_dir, console)
-    return OK
+    return _judge(saved, earlier, console)
 
 
 def _self_test(operation: Operation, options: argparse.Namespace, console: Console) -> int:
@@ -174,12 +184,30 @@ def _run(operation: Operation, options: argparse.Namespace, console: Console) ->
     from compare import record as records
     from compare import run, sources
 
+    earlier = _earlier(operation, options)
     status, record = run.compare(operation, options, console)
     source = record["reference"]
     saved = records.load(sources.RESULTS.parent / source["file"], operation.name) if source else None
     if status != INTERRUPTED:
         _show_speed(record, saved, options.output_dir, console)
+        status = max(status, _judge(saved or record, earlier, console))
     return status
+
+
+def _earlier(operation: Operation, options: argparse.Namespace) -> list[tuple[Record, Record]]:
+    """The records of --against and what they are: what is none shows before anything is run."""
+    from compare import record as records
+
+    return [(old := records.load(path, operation.name), records.describe(old, path)) for path in options.against]
+
+
+def _judge(record: Record, earlier: list[tuple[Record, Record]], console: Console) -> int:
+    """What --against asks for. Its status: INCORRECT where one of ours became slower, or fails."""
+    from compare import tables, verdicts
+
+    for old, source in earlier:
+        console.print(tables.against(record, old, source))
+    return INCORRECT if any(verdicts.regressions(record, old) for old, _ in earlier) else OK
 
 
 def _show_speed(record: Record, saved: Record | None, output_dir: Path, console: Console) -> None:
@@ -188,8 +216,9 @@ def _show_speed(record: Record, saved: Record | None, output_dir: Path, console:
     from compare import record as records
 
     shown = records.with_speed(record, saved) if saved and saved is not record else record
-    console.print(tables.speed(shown, record["reference"]))
-    console.print(tables.ninja_gap(shown, record["reference"]))
+    for table in (tables.speed, tables.decided, tables.ninja_gap, tables.host, tables.traffic):
+        if (section := table(shown, record["reference"])).parts:
+            console.print(section)
     with console.status("drawing"):
         written = figures.write(record, output_dir, saved)
     for path in written:

@@ -61,14 +61,10 @@ def facts(operation: str, target: str | None = None) -> tuple[Facts, list[str]]:
     """
     target = target or default_target()
     command = [sys.executable, "-m", "compare.compiled", "--target", target, operation]
-    try:  # in the folder where `compare` lies, in a checkout and installed
-        done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=TIME_LIMIT)
-    except subprocess.TimeoutExpired:
-        return {}, [f"compiling for {target} took more than {TIME_LIMIT} s"]
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {}, [f"compiling for {target}: {said[-1]}"]
-    found = json.loads(done.stdout.splitlines()[-1])
+    try:
+        found = json.loads(sources.run_apart(f"compiling for {target}", command, TIME_LIMIT).splitlines()[-1])
+    except sources.Environment as reason:
+        return {}, [str(reason)]
     return found["facts"], found["reasons"]
 
 

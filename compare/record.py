@@ -133,9 +133,10 @@ def stale(record: Record, current: dict[str, str]) -> list[str]:
     return [name for name, value in prints.items() if measured.get(name, {value}) != {current.get(name)}]
 
 
-def describe(record: Record, file: str | Path, current: dict[str, str]) -> Record:
-    """What a run says of a saved record that it shows: {file, gpu, date, fresh, stale}."""
-    machine, changed = measured_on(record), stale(record, current)
+def describe(record: Record, file: str | Path, current: dict[str, str] | None = None) -> Record:
+    """What a run says of a saved record that it shows: {file, gpu, date, fresh, stale}. Without `current`, as `stale`
+    takes it, nothing is stale."""
+    machine, changed = measured_on(record), [] if current is None else stale(record, current)
     where = {"file": Path(file).as_posix(), "gpu": machine.get("gpu"), "date": machine["date"][:10]}
     return {**where, "fresh": not changed, "stale": changed}
 
@@ -159,7 +160,7 @@ def with_speed(record: Record, saved: Record) -> Record:
     record, saved = stamped(record), stamped(saved)
     names = {entry["name"] for entry in record["implementations"]}
     others = [entry for entry in saved["implementations"] if entry["name"] not in names]
-    borrowed = {"measurements": saved["measurements"], "copies": saved["copies"], "machine": saved["machine"]}
+    borrowed = {name: saved[name] for name in ("measurements", "copies", "host", "traffic", "machine")}
     borrowed["earlier_machines"] = saved.get("earlier_machines", [])
     borrowed["implementations"] = [*record["implementations"], *others]
     return {**record, **borrowed, "checks": [*record["checks"], *saved["checks"]]}

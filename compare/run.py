@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from compare.record import Record
 
 OK, INCORRECT, INTERRUPTED = 0, 1, 130
+ON_A_GPU = ("host", "ncu", "sanitize")  # options
 
 
 def compare(operation: Operation, options: argparse.Namespace, console: Console) -> tuple[int, Record]:
@@ -42,12 +43,13 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
     device = options.device or ("cuda" if machine.gpu_usable() else "cpu")
     if device == "cuda" and not machine.gpu_usable():
         raise Environment("--device cuda: no NVIDIA GPU is usable here; leave the option out to run without one")
-    if device == "cpu" and options.sanitize:
-        raise Environment("--sanitize needs an NVIDIA GPU; on the CPU the tests run the sanitizers of the CPU model")
+    needs = [option for option in ON_A_GPU if vars(options)[option]]
+    if device == "cpu" and needs:
+        raise Environment(f"--{needs[0]} needs an NVIDIA GPU; leave it out to run without one")
     if device == "cpu":
         sources.use_interpreter()
     operations.run_on(device)
-    chosen = _chosen([*operations.implementations(operation), *baselines.baselines(operation)], options.only)
+    chosen = _chosen(baselines.everything(operation), options.only)
     _validate_shapes(operation, options.shapes or ())
     tests = _test_counts(options.tests) if options.tests else None
     path = options.output_dir / f"{operation.name}.json"
@@ -69,6 +71,9 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
             status = max(status, _sanitize(record, operation, console))
         if tests:
             record["tests"] = tests | _when(record)
+        if options.host or options.ncu:
+            with console.status("host times, ncu"):
+                _apart(record, operation, options)
     except KeyboardInterrupt:
         console.print("interrupted; what was found is kept")
         status = INTERRUPTED
@@ -131,14 +136,8 @@ def _compile_facts(record: Record, facts: dict[str, list[Record]], reasons: list
         console.print(f"compile facts: {reason}")
 
 
-def _check(
-    record: Record,
-    operation: Operation,
-    chosen: list[Implementation],
-    device: str,
-    options: argparse.Namespace,
-    console: Console,
-) -> int:
+def _check(record: Record, operation: Operation, chosen: list[Implementation], device: str,
+           options: argparse.Namespace, console: Console) -> int:  # fmt: skip
     """Check every implementation that is to be had, on every check shape and dtype. Its status: OK or INCORRECT.
 
     torch.compile, which takes seconds a shape, is only checked where it is measured.
@@ -179,6 +178,8 @@ def _measure(
     wrong = {(c["implementation"], c["dtype"]) for c in record["checks"] if c["status"] not in ("passed", "refused")}
     shapes = options.shapes or (operation.full_shapes if options.full else operation.default_shapes)
     dtypes = options.dtype or (["float32", "bfloat16"] if options.full else ["float32"])
+    for other in record["machine"]["other_processes"] or ():
+        console.print("another process is on the GPU: pid {pid}, {name}, {memory_bytes} bytes".format(**other))
     clock = timing.CudaClock("cuda", record["machine"]["peak_bytes_per_s"])
     with _progress(console, "measuring", len(dtypes) * len(shapes)) as advance:
         for dtype in dtypes:
@@ -186,11 +187,25 @@ def _measure(
                 advance(f"{'x'.join(map(str, shape))} {dtype}")
                 right = [i for i in chosen if (i.name, dtype) not in wrong]
                 cell = timing.measure_cell(
-                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed
-                )
+                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed,
+                    max_noise=options.max_noise / 100,
+                )  # fmt: skip
                 record["measurements"] += cell.measurements
                 record["copies"] += cell.copies
     return INCORRECT if any(m["status"] in ("failed", "error") for m in record["measurements"]) else OK
+
+
+def _apart(record: Record, operation: Operation, options: argparse.Namespace) -> None:
+    """What --host and --ncu ask for."""
+    from compare import apart  # for a GPU alone
+
+    if reason := timing.refuse_reason():
+        raise Environment(reason)
+    torch.cuda.empty_cache()  # other processes need it now
+    if options.host:
+        record["host"] = apart.host(operation, record)
+    if options.ncu:
+        record["traffic"] = apart.traffic(operation, record)
 
 
 def _sanitize(record: Record, operation: Operation, console: Console) -> int:
