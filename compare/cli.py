@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compare.compiled import LIMITS
 from compare.registry import DTYPES, OPERATIONS, Operation, Shape
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="a pytest --junitxml report from this machine; its counts go into the record")  # fmt: skip
     parser.add_argument("--self-test", action="store_true",
                         help="instead: give the checker wrong implementations, all to be rejected")  # fmt: skip
+    parser.add_argument("--inspect", action="store_true",
+                        help="instead: compile both languages, count instructions, write every stage")  # fmt: skip
+    parser.add_argument("--target", metavar="SM", choices=LIMITS, help="of --inspect, as sm_90 (default: this GPU)")
     parser.add_argument("--sanitize", action="store_true", help="on a GPU: also run compute-sanitizer's four tools")
     parser.add_argument("--list", action="store_true", help="list operations, rungs and implementations")
     return parser
@@ -119,6 +123,8 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
     try:
         if options.saved:
             return _show(operation, options, console)
+        if options.inspect:
+            return _inspect(operation, options, console)
         if options.self_test:
             return _self_test(operation, options, console)
         return _run(operation, options, console)
@@ -138,15 +144,28 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
 
 def _show(operation: Operation, options: argparse.Namespace, console: Console) -> int:
     """Tables and figures of a saved record: nothing is run, and no torch is needed."""
+    from rich.markdown import Markdown
+
+    from compare import inside, sources, tables
     from compare import record as records
-    from compare import sources, tables
 
     saved = records.load(options.saved, operation.name)
     options.output_dir.mkdir(parents=True, exist_ok=True)  # an unwritable folder shows before the tables
     saved["reference"] = records.describe(saved, options.saved, sources.fingerprints(operation))
     for table in (tables.lines, tables.correctness, tables.compiled):
         console.print(table(saved, saved["reference"]))
+    console.print(Markdown(inside.report(saved)))
     _show_speed(saved, saved, options.output_dir, console)
+    return OK
+
+
+def _inspect(operation: Operation, options: argparse.Namespace, console: Console) -> int:
+    """What the compilers make of the kernels, for a GPU that need not be here."""
+    from rich.markdown import Markdown
+
+    from compare import inside, run
+
+    console.print(Markdown(inside.report(run.inspect(operation, options, console))))
     return OK
 
 

@@ -80,6 +80,23 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
     return status, record
 
 
+def inspect(operation: Operation, options: argparse.Namespace, console: Console) -> Record:
+    """Compile facts down to the machine code, for options.target, into the record, which is returned; the code itself
+    beside it. Raises Environment if nothing could be compiled."""
+    path, stages = options.output_dir / f"{operation.name}.json", options.output_dir.resolve() / "stages"
+    command = shlex.join(["python", "-m", "compare", *sys.argv[1:]])
+    record = records.new(operation.name, command, machine.describe("cpu"))
+    _add(record, path)  # an unwritable folder shows now
+    _lines(record, operation, console)
+    dtypes = ",".join(options.dtype or ["float32"])
+    facts, reasons = compiled.facts(operation.name, options.target, "--dtypes", dtypes, "--stages", str(stages))
+    _compile_facts(record, facts, reasons, console)
+    if not facts:
+        raise Environment("nothing was compiled; the lines above say why")
+    console.print(f"record: {path}\ncode on its way down: {stages / operation.name}")
+    return _add(record, path)
+
+
 def _add(record: Record, path: Path) -> Record:
     """Merge the record with what the file holds by now, write it, and return it. Another run into the same folder waits
     meanwhile, so that neither is lost."""

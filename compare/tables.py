@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -31,6 +31,20 @@ def console(file: IO[str] | None = None) -> Console:
         emoji=False,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
     )
+
+
+def markdown(template: str, **values: Any) -> str:
+    """A Markdown text of compare/templates, filled in; rich.markdown shows it in a terminal."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    rules = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    return Environment(loader=PackageLoader("compare"), **rules).get_template(template).render(values)
+
+
+def kernel(record: Record, entry: Record, fact: Record) -> str:
+    """What tells a kernel from the others of its rung: "max" of softmax_naive_max_kernel, "" of softmax_fused_kernel."""
+    name = fact["variant"].split()[0].removesuffix("_kernel")
+    return name.removeprefix(f"{record['operation']}_{entry['rung']}").strip("_")
 
 
 def lines(record: Record, source: Record | None = None) -> RenderableType:
@@ -76,16 +90,16 @@ def correctness(record: Record, source: Record | None = None) -> RenderableType:
 def compiled(record: Record, source: Record | None = None) -> RenderableType:
     """What the compilers made of each kernel for float32: registers, spills, shared memory, occupancy."""
     rows = [
-        [entry["name"], fact["variant"].split()[0].removeprefix(record["operation"] + "_").removesuffix("_kernel"),
-         str(fact["threads"]), str(fact["registers"]), str(fact["spills"]), str(fact["shared_bytes"]),
+        [entry["name"], kernel(record, entry, fact), *(str(size) for size in fact.get("shape", ["-"])[-1:]),
+         *(str(fact[key]) for key in ("threads", "registers", "spills", "shared_bytes")),
          f"{100 * fact['occupancy']:.0f} %"]
         for entry in record["implementations"]
         for fact in entry.get("compiled", [])
         if fact["dtype"] == "float32"
     ]  # fmt: skip
     target = {fact["target"] for entry in record["implementations"] for fact in entry.get("compiled", [])}
-    head = ["implementation", "kernel", "threads\na block", "registers\na thread", "spilled\nbytes", "shared\nbytes",
-            "occupancy"]  # fmt: skip
+    head = ["implementation", "kernel", "n", "threads\na block", "registers\na thread", "spilled\nbytes",
+            "shared\nbytes", "occupancy"]  # fmt: skip
     title = f"Compiled for {', '.join(sorted(target))}, float32" if target else "Compiled"
     return _titled(title, source, [_table(head, rows)] if rows else ["No compile facts."])
 
