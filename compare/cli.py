@@ -124,7 +124,10 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
         if options.saved:
             return _show(operation, options, console)
         if options.inspect:
-            return _inspect(operation, options, console)
+            from compare import run
+
+            run.inspect(operation, options, console)
+            return OK
         if options.self_test:
             return _self_test(operation, options, console)
         return _run(operation, options, console)
@@ -144,28 +147,15 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
 
 def _show(operation: Operation, options: argparse.Namespace, console: Console) -> int:
     """Tables and figures of a saved record: nothing is run, and no torch is needed."""
-    from rich.markdown import Markdown
-
-    from compare import inside, sources, tables
     from compare import record as records
+    from compare import sources, tables
 
     saved = records.load(options.saved, operation.name)
     options.output_dir.mkdir(parents=True, exist_ok=True)  # an unwritable folder shows before the tables
     saved["reference"] = records.describe(saved, options.saved, sources.fingerprints(operation))
     for table in (tables.lines, tables.correctness, tables.compiled):
         console.print(table(saved, saved["reference"]))
-    console.print(Markdown(inside.report(saved)))
     _show_speed(saved, saved, options.output_dir, console)
-    return OK
-
-
-def _inspect(operation: Operation, options: argparse.Namespace, console: Console) -> int:
-    """What the compilers make of the kernels, for a GPU that need not be here."""
-    from rich.markdown import Markdown
-
-    from compare import inside, run
-
-    console.print(Markdown(inside.report(run.inspect(operation, options, console))))
     return OK
 
 

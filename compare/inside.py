@@ -1,7 +1,6 @@
-"""What the compilers made of the kernels, down to the machine code: compile facts of a record as templates show them.
+"""What the compilers made of the kernels, down to the machine code: a record's compile facts as templates show them.
 
-Counted are instructions as they stand in the code, a loop's body once. Only facts that hold "instructions" are here,
-which `--inspect` writes (compiled.py).
+Instructions, which only `--inspect` finds, are counted as they stand in the code, a loop's body once.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ def facts(record: Record) -> list[Record]:
     found: dict[str, Record] = {}
     for entry in sorted(record["implementations"], key=lambda entry: rungs.index(entry.get("rung"))):
         for fact in entry.get("compiled", []):
-            if "instructions" in fact:
-                name = f"{entry['name']} {tables.kernel(record, entry, fact)}".strip()
-                code = (name, fact["target"], fact["dtype"], fact["registers"], fact["instructions"])
-                multiples = [name for name in fact["multiples_of_16"] if not name.endswith("_ptr")]
-                found.setdefault(str(code), fact | {"name": name, "multiples": multiples})
+            kernel = fact["variant"].split()[0].removesuffix("_kernel")
+            kernel = kernel.removeprefix(f"{record['operation']}_{entry['rung']}").strip("_")
+            multiples = [name for name in fact.get("multiples_of_16", []) if not name.endswith("_ptr")]
+            named = fact | {"name": f"{entry['name']} {kernel}".strip(), "multiples": multiples}
+            told = ("name", "target", "dtype", "threads", "registers", "shared_bytes", "instructions")
+            found.setdefault(str([named.get(key) for key in told]), named)
     return list(found.values())
 
 
 def report(record: Record) -> str:
     """The tables of those facts, as Markdown; empty where there are none."""
     found = facts(record)
-    return tables.markdown("inside.md", facts=found, number=number, widths=widths) if found else ""
+    return tables.template("inside.md", number=number, widths=widths).render(facts=found) if found else ""
 
 
 def number(counts: dict[str, int], *names: str) -> int:

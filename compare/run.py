@@ -80,9 +80,11 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
     return status, record
 
 
-def inspect(operation: Operation, options: argparse.Namespace, console: Console) -> Record:
-    """Compile facts down to the machine code, for options.target, into the record, which is returned; the code itself
-    beside it. Raises Environment if nothing could be compiled."""
+def inspect(operation: Operation, options: argparse.Namespace, console: Console) -> None:
+    """Compile facts down to the machine code, for options.target, into the record; the code itself beside it.
+
+    Raises Environment if nothing could be compiled.
+    """
     path, stages = options.output_dir / f"{operation.name}.json", options.output_dir.resolve() / "stages"
     command = shlex.join(["python", "-m", "compare", *sys.argv[1:]])
     record = records.new(operation.name, command, machine.describe("cpu"))
@@ -93,8 +95,8 @@ def inspect(operation: Operation, options: argparse.Namespace, console: Console)
     _compile_facts(record, facts, reasons, console)
     if not facts:
         raise Environment("nothing was compiled; the lines above say why")
+    _add(record, path)
     console.print(f"record: {path}\ncode on its way down: {stages / operation.name}")
-    return _add(record, path)
 
 
 def _add(record: Record, path: Path) -> Record:

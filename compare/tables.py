@@ -10,8 +10,10 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -33,18 +35,18 @@ def console(file: IO[str] | None = None) -> Console:
     )
 
 
-def markdown(template: str, **values: Any) -> str:
-    """A Markdown text of compare/templates, filled in; rich.markdown shows it in a terminal."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def template(name: str, **values: Any) -> Template:
+    """A text of compare/templates; `values` are known in all of it."""
+    rules = Environment(
+        loader=PackageLoader("compare"), trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    return rules.get_template(name, globals=values)
 
-    rules = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
-    return Environment(loader=PackageLoader("compare"), **rules).get_template(template).render(values)
 
-
-def kernel(record: Record, entry: Record, fact: Record) -> str:
-    """What tells a kernel from the others of its rung: "max" of softmax_naive_max_kernel, "" of softmax_fused_kernel."""
-    name = fact["variant"].split()[0].removesuffix("_kernel")
-    return name.removeprefix(f"{record['operation']}_{entry['rung']}").strip("_")
+def number(spread: gap.Spread) -> str:
+    """A ratio with its range: "1.77 (1.70 to 1.84)"."""
+    text = [f"{value:.2f}" for value in (spread.mean, spread.low, spread.high)]
+    return text[0] if text[1] == text[2] else f"{text[0]} ({text[1]} to {text[2]})"
 
 
 def lines(record: Record, source: Record | None = None) -> RenderableType:
@@ -88,20 +90,11 @@ def correctness(record: Record, source: Record | None = None) -> RenderableType:
 
 
 def compiled(record: Record, source: Record | None = None) -> RenderableType:
-    """What the compilers made of each kernel for float32: registers, spills, shared memory, occupancy."""
-    rows = [
-        [entry["name"], kernel(record, entry, fact), *(str(size) for size in fact.get("shape", ["-"])[-1:]),
-         *(str(fact[key]) for key in ("threads", "registers", "spills", "shared_bytes")),
-         f"{100 * fact['occupancy']:.0f} %"]
-        for entry in record["implementations"]
-        for fact in entry.get("compiled", [])
-        if fact["dtype"] == "float32"
-    ]  # fmt: skip
-    target = {fact["target"] for entry in record["implementations"] for fact in entry.get("compiled", [])}
-    head = ["implementation", "kernel", "n", "threads\na block", "registers\na thread", "spilled\nbytes",
-            "shared\nbytes", "occupancy"]  # fmt: skip
-    title = f"Compiled for {', '.join(sorted(target))}, float32" if target else "Compiled"
-    return _titled(title, source, [_table(head, rows)] if rows else ["No compile facts."])
+    """What the compilers made of each kernel: registers, occupancy, and of `--inspect` also its instructions."""
+    from compare import inside
+
+    text = inside.report(record)
+    return _titled("Compiled", source, [Markdown(text)] if text else ["No compile facts."])
 
 
 def speed(record: Record, source: Record | None = None) -> RenderableType:

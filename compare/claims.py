@@ -1,0 +1,107 @@
+"""What is said of CUDA and Triton, held against the records: every claim of claims.ini with a verdict and its number.
+
+A claim rests on ratios, a line each: QUANTITY OPERATION A B AT LOW HIGH. It holds where A / B lies from LOW to HIGH:
+
+    time       seconds, float32, of one run; AT is "all" shapes, the "largest" (both cold L2), or the "smallest" (CUDA
+               graph)
+    passes     over global memory, an element, as issued
+    launches   of kernels
+    lines      of code; AT names the roles, as "kernel+launch"
+    loads      instructions that read global memory, where sizes are no multiples of 16 against where they are; B is "-"
+    variants   of a kernel that Triton's JIT builds for the sizes and dtypes of `--inspect`; B is "-"
+    cycles     from one dependent read to the next; A and B are kinds of memory
+
+A `*` in A and B stands for the same word in both. A claim is true where all of its ratios hold at every shape and
+pair, false where none does, and else it depends; "not measured" where the records hold nothing on it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections import defaultdict
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from compare import gap, inside, sources, tables
+from compare.record import Record
+
+DATA = Path(__file__).with_name("claims.ini")
+
+
+def claims(records: dict[str, Record]) -> list[Record]:
+    """[{"source", "claim", "verdict", "number", "evidence": [line], "question", "where": [file and phase], "because"}],
+    from records by operation. "number" is that of the first ratio there is; "question" and "where" may be empty."""
+    data = configparser.ConfigParser(interpolation=None)
+    data.read(DATA, encoding="utf-8")
+    found = []
+    for claim in data.sections():
+        holds, numbers, evidence = [], [], []
+        for line in data[claim]["ratios"].strip().splitlines():
+            quantity, operation, a, b, at, low, high = line.split()
+            values = ratios(records[operation], quantity, a, b, at) if operation in records else []
+            if values:
+                holds += [float(low) <= value <= float(high) for value in values]
+                numbers.append(tables.number(gap.spread(values)))
+                against = f"{a} / {b}".removesuffix(" / -")
+                evidence.append(f"{quantity} of {operation}, {against}, {at}: {numbers[-1]}".replace(", -:", ":"))
+        verdict = ("true" if all(holds) else "it depends" if any(holds) else "false") if holds else "not measured"
+        words = {key: data[claim].get(key, "") for key in ("source", "question", "because")}
+        where = [_phase(*place.split()) for place in data[claim].get("where", "").strip().splitlines()]
+        number = numbers[0] if numbers else "-"
+        found.append(
+            {"claim": claim, "verdict": verdict, "number": number, "evidence": evidence, "where": where} | words
+        )
+    return found
+
+
+def report(records: dict[str, Record]) -> str:
+    """The claims as Markdown."""
+    return tables.template("claims.md").render(claims=claims(records))
+
+
+def ratios(record: Record, quantity: str, a: str, b: str, at: str) -> list[float]:
+    """A / B of a line (see above), at every shape and pair at which both are known."""
+    names = [entry["name"] for entry in record["implementations"]]
+    shapes = [re.escape(pattern).replace(r"\*", "(.+)") for pattern in (a, b) if "*" in pattern]
+    words = dict.fromkeys(match[1] for shape in shapes for name in names if (match := re.fullmatch(shape, name)))
+    found = []
+    for word in words or [""]:
+        over, under = (_values(record, quantity, name.replace("*", word), at) for name in (a, b))
+        found += [value / under[key] for key, value in over.items() if key in under or b == "-"]
+    return found
+
+
+def _values(record: Record, quantity: str, name: str, at: str) -> dict[Any, float]:
+    """What is known of an implementation (or a kind of memory); values of the same key may be compared."""
+    entry: Record = next((entry for entry in record["implementations"] if entry["name"] == name), {})
+    facts = [fact for fact in inside.facts(record) if fact["name"].split()[0] == name and fact["dtype"] == "float32"]
+    if name == "-":
+        return defaultdict(lambda: 1.0)
+    if quantity == "time":
+        method = "graph" if at == "smallest" else "cold"
+        times = [time for time in gap.times(record, "float32") if time["method"] == method]
+        size = {"largest": max, "smallest": min}.get(at, lambda sizes: None)([prod(time["shape"]) for time in times])
+        return {(*time["shape"], time["run"]): time["seconds"]["median"] for time in times
+                if time["implementation"] == name and size in (None, prod(time["shape"]))}  # fmt: skip
+    if quantity == "lines":
+        return {at: sum(entry["lines"][role] for role in at.split("+"))} if "lines" in entry else {}
+    if quantity == "loads":
+        loads = {(fact["variant"], bool(fact["multiples"])): inside.number(fact["instructions"], "LDG", "LDGSTS")
+                 for fact in facts if "instructions" in fact}  # fmt: skip
+        return {
+            key: loads[key, False] / loads[key, True] for key, _ in loads if {(key, False), (key, True)} <= set(loads)
+        }
+    known = {
+        "passes": gap.passes(record).get(name), "launches": entry.get("launches"),
+        "variants": max((fact["jit"]["variants"] for fact in facts if "jit" in fact), default=None),
+        "cycles": next((each["cycles"] for each in record.get("latency", []) if each["memory"] == name), None),
+    }[quantity]  # fmt: skip
+    return {} if known is None else {"": known}
+
+
+def _phase(file: str, number: str) -> str:
+    """ "cuda/softmax_fused.cu: 2. exponentials and row sum": a phase of a source, by its number."""
+    text = (sources.ROOT / file).read_text(encoding="utf-8")
+    return f"{file}: " + re.findall(rf"^\s*(?://|#) ({number}\. .*)$", text, re.MULTILINE)[0]
