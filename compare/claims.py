@@ -24,10 +24,26 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from compare import gap, inside, sources, tables
+from compare import gap, inside, record, sources, tables
 from compare.record import Record
+from compare.registry import OPERATIONS
 
 DATA = Path(__file__).with_name("claims.ini")
+
+
+def records(folder: Path) -> dict[str, Record]:
+    """The newest record of each operation in a folder or the folders in it. Raises RecordError if there is none."""
+    found: dict[str, Record] = {}
+    for path in [
+        path for name in OPERATIONS for path in (*folder.glob(f"{name}.json"), *folder.glob(f"*/{name}.json"))
+    ]:
+        newer = record.load(path, path.stem)
+        found[path.stem] = max(found.get(path.stem, newer), newer, key=lambda one: record.measured_on(one)["date"])
+    if not found:
+        raise record.RecordError(
+            f"{folder}: found no record; wanted {', '.join(f'{name}.json' for name in OPERATIONS)}"
+        )
+    return found
 
 
 def claims(records: dict[str, Record]) -> list[Record]:
@@ -57,31 +73,32 @@ def claims(records: dict[str, Record]) -> list[Record]:
 
 
 def report(records: dict[str, Record]) -> str:
-    """The claims as Markdown."""
-    return tables.template("claims.md").render(claims=claims(records))
+    """The claims as Markdown, and the latencies measured."""
+    latency = next((one["latency"] for one in records.values() if one.get("latency")), [])
+    return tables.template("claims.md").render(claims=claims(records), latency=latency)
 
 
-def ratios(record: Record, quantity: str, a: str, b: str, at: str) -> list[float]:
+def ratios(shown: Record, quantity: str, a: str, b: str, at: str) -> list[float]:
     """A / B of a line (see above), at every shape and pair at which both are known."""
-    names = [entry["name"] for entry in record["implementations"]]
+    names = [entry["name"] for entry in shown["implementations"]]
     shapes = [re.escape(pattern).replace(r"\*", "(.+)") for pattern in (a, b) if "*" in pattern]
     words = dict.fromkeys(match[1] for shape in shapes for name in names if (match := re.fullmatch(shape, name)))
     found = []
     for word in words or [""]:
-        over, under = (_values(record, quantity, name.replace("*", word), at) for name in (a, b))
+        over, under = (_values(shown, quantity, name.replace("*", word), at) for name in (a, b))
         found += [value / under[key] for key, value in over.items() if key in under or b == "-"]
     return found
 
 
-def _values(record: Record, quantity: str, name: str, at: str) -> dict[Any, float]:
+def _values(shown: Record, quantity: str, name: str, at: str) -> dict[Any, float]:
     """What is known of an implementation (or a kind of memory); values of the same key may be compared."""
-    entry: Record = next((entry for entry in record["implementations"] if entry["name"] == name), {})
-    facts = [fact for fact in inside.facts(record) if fact["name"].split()[0] == name and fact["dtype"] == "float32"]
+    entry: Record = next((entry for entry in shown["implementations"] if entry["name"] == name), {})
+    facts = [fact for fact in inside.facts(shown) if fact["name"].split()[0] == name and fact["dtype"] == "float32"]
     if name == "-":
         return defaultdict(lambda: 1.0)
     if quantity == "time":
         method = "graph" if at == "smallest" else "cold"
-        times = [time for time in gap.times(record, "float32") if time["method"] == method]
+        times = [time for time in gap.times(shown, "float32") if time["method"] == method]
         size = {"largest": max, "smallest": min}.get(at, lambda sizes: None)([prod(time["shape"]) for time in times])
         return {(*time["shape"], time["run"]): time["seconds"]["median"] for time in times
                 if time["implementation"] == name and size in (None, prod(time["shape"]))}  # fmt: skip
@@ -94,9 +111,9 @@ def _values(record: Record, quantity: str, name: str, at: str) -> dict[Any, floa
             key: loads[key, False] / loads[key, True] for key, _ in loads if {(key, False), (key, True)} <= set(loads)
         }
     known = {
-        "passes": gap.passes(record).get(name), "launches": entry.get("launches"),
+        "passes": gap.passes(shown).get(name), "launches": entry.get("launches"),
         "variants": max((fact["jit"]["variants"] for fact in facts if "jit" in fact), default=None),
-        "cycles": next((each["cycles"] for each in record.get("latency", []) if each["memory"] == name), None),
+        "cycles": next((each["cycles"] for each in shown.get("latency", []) if each["memory"] == name), None),
     }[quantity]  # fmt: skip
     return {} if known is None else {"": known}
 

@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _list()
     if options.operation is None:
         _parser().error(f"name an operation: {', '.join(OPERATIONS)}, or all")
+    if options.operation == "claims":
+        return _claims(options.saved)
     names = list(OPERATIONS) if options.operation == "all" else [options.operation]
     if len(names) > 1 and (options.saved or options.shapes):
         _parser().error("--from and --shapes go with one operation, not with all")
@@ -45,8 +47,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare hand-written CUDA C++ with Triton: lines, correctness, speed, and the Ninja Gap.",
         epilog="Without an NVIDIA GPU both languages still run, on the CPU, and speed is shown from a saved record.",
     )
-    parser.add_argument("operation", nargs="?", choices=[*OPERATIONS, "all"], metavar="OPERATION",
-                        help=f"one of {', '.join(OPERATIONS)}, or all")  # fmt: skip
+    parser.add_argument("operation", nargs="?", choices=[*OPERATIONS, "all", "claims"], metavar="OPERATION",
+                        help=f"one of {', '.join(OPERATIONS)}, or all; or claims: what is said, judged by the records")  # fmt: skip
     parser.add_argument("--only", metavar="NAMES", type=_names,
                         help="implementations to run, as cuda/fused,triton/* or eager (default: all)")  # fmt: skip
     parser.add_argument("--dtype", metavar="DTYPES", type=_dtypes,
@@ -59,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output-dir", metavar="DIR", type=Path, default=Path("out"),
                         help="for the record and the figures; a record there is added to (default: out)")  # fmt: skip
     parser.add_argument("--from", dest="saved", metavar="RECORD", type=Path,
-                        help="show a saved record and draw its figures; run nothing")  # fmt: skip
+                        help="show a saved record and draw its figures (claims: a folder); run nothing")  # fmt: skip
+    parser.add_argument("--style", choices=["paper", "talk", "dark"], default="paper",
+                        help="of the figures: for a page, for 16:9 slides, or on a dark ground")  # fmt: skip
     parser.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda where a GPU is usable, else cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
@@ -155,7 +159,23 @@ def _show(operation: Operation, options: argparse.Namespace, console: Console) -
     saved["reference"] = records.describe(saved, options.saved, sources.fingerprints(operation))
     for table in (tables.lines, tables.correctness, tables.compiled):
         console.print(table(saved, saved["reference"]))
-    _show_speed(saved, saved, options.output_dir, console)
+    _show_speed(saved, saved, options, console)
+    return OK
+
+
+def _claims(folder: Path | None) -> int:
+    """What is said of CUDA and Triton, judged by the records of a folder; default: those that results/ holds."""
+    from rich.markdown import Markdown
+
+    from compare import claims, sources, tables
+    from compare.record import RecordError
+
+    try:
+        records = claims.records(folder or sources.RESULTS)
+    except RecordError as error:
+        print(f"python -m compare: {error}", file=sys.stderr)
+        return ENVIRONMENT
+    tables.console().print(Markdown(claims.report(records)))
     return OK
 
 
@@ -187,11 +207,11 @@ def _run(operation: Operation, options: argparse.Namespace, console: Console) ->
     source = record["reference"]
     saved = records.load(sources.RESULTS.parent / source["file"], operation.name) if source else None
     if status != INTERRUPTED:
-        _show_speed(record, saved, options.output_dir, console)
+        _show_speed(record, saved, options, console)
     return status
 
 
-def _show_speed(record: Record, saved: Record | None, output_dir: Path, console: Console) -> None:
+def _show_speed(record: Record, saved: Record | None, options: argparse.Namespace, console: Console) -> None:
     """Speed, gap and figures. `saved`: the record that record["reference"] describes, whose speed is shown."""
     from compare import figures, tables
     from compare import record as records
@@ -200,6 +220,6 @@ def _show_speed(record: Record, saved: Record | None, output_dir: Path, console:
     console.print(tables.speed(shown, record["reference"]))
     console.print(tables.ninja_gap(shown, record["reference"]))
     with console.status("drawing"):
-        written = figures.write(record, output_dir, saved)
-    for path in written:
-        console.print(f"figure: {path}")
+        written = figures.write(record, options.output_dir, saved, options.style)
+    for path in (path for path in written if path.suffix == ".svg"):
+        console.print(f"figure: {path}, .png, .pdf")

@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 from compare import tables
 from compare.record import Record, measured_on
 
-STYLES = ("paper", "talk", "dark")
 # On a light ground and on a dark one; Okabe and Ito's: told apart with any colour vision. "peer": somebody else's.
 HUES = {"cuda": ("#0072B2", "#56B4E9"), "triton": ("#D55E00", "#F5924E"), "peer": ("#00855F", "#35C79C")}
 RUNGS = {"naive": ("o", (0, (4, 1.5))), "fused": ("s", "-"), "online": ("^", (0, (6, 2, 1, 2))), "tuned": ("D", "-")}
