@@ -2,8 +2,8 @@
 
 A claim rests on ratios, a line each: QUANTITY OPERATION A B AT LOW HIGH. It holds where A / B lies from LOW to HIGH:
 
-    time       seconds, float32, of one run; AT is "all" shapes, the "largest" (both cold L2), or the "smallest" (CUDA
-               graph)
+    time       seconds, float32, of one run; AT is "all" shapes, those of so many columns, the "largest" (all cold L2),
+               or the "smallest" (CUDA graph)
     passes     over global memory, an element, as issued
     launches   of kernels
     lines      of code; AT names the roles, as "kernel+launch"
@@ -60,8 +60,8 @@ def claims(records: dict[str, Record]) -> list[Record]:
             if values:
                 holds += [float(low) <= value <= float(high) for value in values]
                 numbers.append(tables.number(gap.spread(values)))
-                against = f"{a} / {b}".removesuffix(" / -")
-                evidence.append(f"{quantity} of {operation}, {against}, {at}: {numbers[-1]}".replace(", -:", ":"))
+                what = [f"{quantity} of {operation}", f"`{a}`" if b == "-" else f"`{a}` / `{b}`", at]
+                evidence.append(f"{', '.join(word for word in what if word != '-')}: {numbers[-1]}")
         verdict = ("true" if all(holds) else "it depends" if any(holds) else "false") if holds else "not measured"
         words = {key: data[claim].get(key, "") for key in ("source", "question", "because")}
         where = [_phase(*place.split()) for place in data[claim].get("where", "").strip().splitlines()]
@@ -72,10 +72,10 @@ def claims(records: dict[str, Record]) -> list[Record]:
     return found
 
 
-def report(records: dict[str, Record]) -> str:
-    """The claims as Markdown, and the latencies measured."""
-    latency = next((one["latency"] for one in records.values() if one.get("latency")), [])
-    return tables.template("claims.md").render(claims=claims(records), latency=latency)
+def report(records: dict[str, Record], template: str = "claims.md") -> str:
+    """The claims and the latencies measured, as Markdown: a table, or with "claims_list.md" a list."""
+    latency: list[Record] = next((one["latency"] for one in records.values() if one.get("latency")), [])
+    return tables.template(template).render(claims=claims(records), latency=latency)
 
 
 def ratios(shown: Record, quantity: str, a: str, b: str, at: str) -> list[float]:
@@ -99,9 +99,11 @@ def _values(shown: Record, quantity: str, name: str, at: str) -> dict[Any, float
     if quantity == "time":
         method = "graph" if at == "smallest" else "cold"
         times = [time for time in gap.times(shown, "float32") if time["method"] == method]
-        size = {"largest": max, "smallest": min}.get(at, lambda sizes: None)([prod(time["shape"]) for time in times])
+        ends = {"largest": max, "smallest": min}
+        size = ends[at](prod(time["shape"]) for time in times) if at in ends and times else None
         return {(*time["shape"], time["run"]): time["seconds"]["median"] for time in times
-                if time["implementation"] == name and size in (None, prod(time["shape"]))}  # fmt: skip
+                if time["implementation"] == name and size in (None, prod(time["shape"]))
+                and at in (*ends, "all", str(time["shape"][-1]))}  # fmt: skip
     if quantity == "lines":
         return {at: sum(entry["lines"][role] for role in at.split("+"))} if "lines" in entry else {}
     if quantity == "loads":

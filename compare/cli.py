@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Without an NVIDIA GPU both languages still run, on the CPU, and speed is shown from a saved record.",
     )
     parser.add_argument("operation", nargs="?", choices=[*OPERATIONS, "all", "claims"], metavar="OPERATION",
-                        help=f"one of {', '.join(OPERATIONS)}, or all; or claims: what is said, judged by the records")  # fmt: skip
+                        help=f"one of {', '.join(OPERATIONS)}, or all; or claims: what the records prove")  # fmt: skip
     parser.add_argument("--only", metavar="NAMES", type=_names,
                         help="implementations to run, as cuda/fused,triton/* or eager (default: all)")  # fmt: skip
     parser.add_argument("--dtype", metavar="DTYPES", type=_dtypes,
@@ -175,7 +175,7 @@ def _claims(folder: Path | None) -> int:
     except RecordError as error:
         print(f"python -m compare: {error}", file=sys.stderr)
         return ENVIRONMENT
-    tables.console().print(Markdown(claims.report(records)))
+    tables.console().print(Markdown(claims.report(records, "claims_list.md")))
     return OK
 
 

@@ -252,6 +252,8 @@ def _entries(
     entries: dict[str, dict[str, Any]] = {}
     stages: dict[str, Callable[[], dict[str, str]]] = {}
     shapes = SHAPES[operation.kind] + ((CONTRAST[operation.kind],) if given.stages else ())
+    # First, because Triton asks for nothing that it has compiled already.
+    variants = _jit_variants(operation, one) if given.stages and one.language == "triton" else {}
     for dtype, shape in product(given.dtypes.split(","), shapes):
         launches.clear()
         _launch(operation, one, shape, dtype)
@@ -266,7 +268,6 @@ def _entries(
     if given.stages:
         folder = given.stages / operation.name / one.name.replace("/", "_")
         folder.mkdir(parents=True, exist_ok=True)
-        variants = _jit_variants(operation, one) if one.language == "triton" else {}
         with ThreadPoolExecutor() as pool:  # a disassembler takes half a second to start
             for entry, code in zip(entries.values(), pool.map(lambda key: stages[key](), entries), strict=True):
                 kernel, size = entry["variant"].split()[0], "x".join(map(str, entry["shape"]))

@@ -55,7 +55,7 @@ def _figures(record: Record, source: Record | None) -> dict[str, Figure]:
     for part in [[dtype] for dtype in dtypes] if talking() else [dtypes] if dtypes else []:
         dtype = f"_{part[0]}" * talking()
         found[f"bandwidth{dtype}"] = bandwidth(record, source, part)
-        found[f"copy_ratio{dtype}"] = copy_ratio(record, source, part)
+        found[f"copy_ratio{dtype}"] = bandwidth(record, source, part, of_copy=True)
     found |= {f"ninja_gap_{each.dtype}": ninja_gap(record, each, source) for each in gap.gaps(record)}
     found |= {"passes": passes(record, source), "host": host(record, source)}
     for method in ("cold", "graph"):
@@ -63,46 +63,37 @@ def _figures(record: Record, source: Record | None) -> dict[str, Figure]:
     return {name: figure for name, figure in found.items() if figure}
 
 
-def bandwidth(record: Record, source: Record | None, dtypes: Sequence[str]) -> Figure:
-    """Effective bandwidth against columns (1-D: elements), a panel a dtype, with copy and peak."""
-    panels = {dtype: _curves(record, dtype) for dtype in dtypes}
+def bandwidth(record: Record, source: Record | None, dtypes: Sequence[str], of_copy: bool = False) -> Figure | None:
+    """Effective bandwidth against columns (1-D: elements), a panel a dtype, with copy and peak.
+
+    of_copy: t(copy) / t instead, shaded up to the best at each width that is not ours; None where no copy was measured.
+    """
+    panels = {dtype: curves for dtype in dtypes if "copy" in (curves := _curves(record, dtype)) or not of_copy}
+    if not panels:
+        return None
     peak = measured_on(record).get("peak_bytes_per_s") or 0
     top = max(peak, *(high for curves in panels.values() for points in curves.values() for *_, high in points))
     unit, scale = ("TB/s", 1e12) if top >= 1e12 else ("GB/s", 1e9)
-    text = caption("bandwidth", record, next(iter(gap.gaps(record)), None))
+    text = caption("copy_ratio" if of_copy else "bandwidth", record, next(iter(gap.gaps(record)), None))
     figure, axes = frame(record, source, text, len(panels))
-    for ax, (dtype, curves) in zip(axes, panels.items(), strict=True):
-        labels = _plot(ax, record, {name: [(x, *(speed / scale for speed in speeds)) for x, *speeds in points]
-                                    for name, points in curves.items()}, dtype)  # fmt: skip
-        if peak:
-            ax.axhline(peak / scale, color=ink(), linestyle=(0, (6, 4)), linewidth=1)
-            labels.append((max(x for x, *_ in labels), peak / scale, f"peak {peak / scale:.3g}", ink()))
-        ax.set_ylim(0, top / scale * 1.05)
-        label(ax, labels, (1,))
-    axes[0].set_ylabel(f"effective bandwidth, {unit}")
-    return figure
-
-
-def copy_ratio(record: Record, source: Record | None, dtypes: Sequence[str]) -> Figure | None:
-    """t(copy) / t against width, a panel a dtype; shaded up to the best of those that are not ours at each width."""
-    panels = {dtype: curves for dtype in dtypes if "copy" in (curves := _curves(record, dtype))}
-    if not panels:
-        return None
     ours = [entry["name"] for entry in record["implementations"] if entry.get("rung")]
-    figure, axes = frame(record, source, caption("copy_ratio", record), len(panels))
     for ax, (dtype, curves) in zip(axes, panels.items(), strict=True):
-        copies = {x: speed for x, speed, *_ in curves.pop("copy")}
-        shares = {name: [(x, *(speed / copies[x] for speed in speeds)) for x, *speeds in points if x in copies]
-                  for name, points in curves.items()}  # fmt: skip
-        best: dict[float, float] = {}
-        for x, share, *_ in (point for name, points in shares.items() if name not in ours for point in points):
-            best[x] = max(share, best.get(x, 0))
-        ax.fill_between(sorted(best), [best[x] for x in sorted(best)], color=grey(0.12), linewidth=0)
-        labels = _plot(ax, record, shares, dtype)
-        ax.axhline(1, color=ink(), linestyle=(0, (6, 4)), linewidth=1)
-        ax.set_ylim(0, None)
-        label(ax, [*labels, (max(x for x, *_ in labels), 1.0, "copy", ink())], (1,))
-    axes[0].set_ylabel("t(copy) / t")
+        whole = {x: speed if of_copy else scale for x, speed, *_ in curves.get("copy", [])}  # what counts as 1
+        drawn = {name: [(x, *(speed / whole.get(x, scale) for speed in speeds)) for x, *speeds in points]
+                 for name, points in curves.items() if name != "copy" or not of_copy}  # fmt: skip
+        labels, level = _plot(ax, record, drawn, dtype), 1.0 if of_copy else peak / scale
+        if level:
+            ax.axhline(level, color=ink(), linestyle=(0, (6, 4)), linewidth=1)
+            words = "copy" if of_copy else f"peak {level:.3g}"
+            labels.append((max(x for x, *_ in labels), level, words, ink()))
+        ax.set_ylim(0, None if of_copy else top / scale * 1.05)
+        if of_copy:
+            best: dict[float, float] = {}
+            for x, share, *_ in (point for name, points in drawn.items() if name not in ours for point in points):
+                best[x] = max(share, best.get(x, 0))
+            ax.fill_between(sorted(best), [best[x] for x in sorted(best)], color=grey(0.12), linewidth=0)
+        label(ax, labels, (1,))
+    axes[0].set_ylabel("t(copy) / t" if of_copy else f"effective bandwidth, {unit}")
     return figure
 
 
