@@ -30,14 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _list()
     if options.operation is None:
         _parser().error(f"name an operation: {', '.join(OPERATIONS)}, or all")
-    if options.operation == "claims":
-        return _claims(options.saved)
     names = list(OPERATIONS) if options.operation == "all" else [options.operation]
     if len(names) > 1 and (options.saved or options.shapes):
         _parser().error("--from and --shapes go with one operation, not with all")
     status = OK
     for name in names:
-        status = max(status, _guarded(OPERATIONS[name], options))
+        status = max(status, _guarded(name, options))
     return status
 
 
@@ -117,14 +115,21 @@ def _list() -> int:
     return OK
 
 
-def _guarded(operation: Operation, options: argparse.Namespace) -> int:
-    """One operation; what goes wrong around it becomes one line and an exit status."""
+def _guarded(name: str, options: argparse.Namespace) -> int:
+    """One operation, or the claims; what goes wrong around it becomes one line and an exit status."""
     from compare import tables
     from compare.record import RecordError
     from compare.sources import Environment
 
     console = tables.console()
     try:
+        if name == "claims":
+            from compare import claims, sources
+
+            text = claims.report(claims.records(options.saved or sources.RESULTS), "claims_list.md")
+            console.print(tables.Markdown(text))
+            return OK
+        operation = OPERATIONS[name]
         if options.saved:
             return _show(operation, options, console)
         if options.inspect:
@@ -160,22 +165,6 @@ def _show(operation: Operation, options: argparse.Namespace, console: Console) -
     for table in (tables.lines, tables.correctness, tables.compiled):
         console.print(table(saved, saved["reference"]))
     _show_speed(saved, saved, options, console)
-    return OK
-
-
-def _claims(folder: Path | None) -> int:
-    """What is said of CUDA and Triton, judged by the records of a folder; default: those that results/ holds."""
-    from rich.markdown import Markdown
-
-    from compare import claims, sources, tables
-    from compare.record import RecordError
-
-    try:
-        records = claims.records(folder or sources.RESULTS)
-    except RecordError as error:
-        print(f"python -m compare: {error}", file=sys.stderr)
-        return ENVIRONMENT
-    tables.console().print(Markdown(claims.report(records, "claims_list.md")))
     return OK
 
 

@@ -26,7 +26,7 @@ from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from bindings.build import HERE, ROOT, find_nvcc, gpu_architectures, host_compiler
@@ -51,18 +51,10 @@ TELLING = re.compile(r"(LD|ST)[GSL]|LDGSTS|UBLK|LDSM|SHFL|REDUX|BAR|SYNCS|MUFU|F
 
 Facts = dict[str, list[dict[str, Any]]]
 Kernel = tuple[int, int, int]  # registers a thread, bytes spilled a thread, bytes of static shared memory a block
-
-
-class Launch(NamedTuple):
-    """What a stand-in writes down of a launch."""
-
-    variant: str  # tells kernel and configuration apart
-    threads: int  # a block
-    registers: int  # a thread
-    spills: int  # bytes a thread
-    shared_bytes: int  # a block
-    multiples_of_16: list[str]  # arguments that the compiler was told to be such
-    stages: Callable[[], dict[str, str]]  # the code on its way down, by file suffix, in order; "sass" is the last
+# What a stand-in writes down: "variant" (tells kernel and configuration apart), "threads" a block, "registers" and bytes
+# of "spills" a thread, "shared_bytes" a block, "multiples_of_16" (arguments that the compiler was told to be such), and
+# "stages", which gives the code on its way down by file suffix, in order, "sass" last.
+Launch = dict[str, Any]
 
 
 def default_target() -> str:
@@ -176,8 +168,10 @@ def _native_module(operation: Operation, target: str, directory: Path, launches:
             name = re.sub(r"^void |<(float|__half|__nv_bfloat16)>|\(.*", "", name)  # the dtype stands beside it
             variant = f"{name} threads={threads}" + (f" dynamic_shared={dynamic}" if dynamic != "0" else "")
             registers, spills, static = kernels[symbol]
-            shared = static + int(dynamic)
-            launches.append(Launch(variant, int(threads), registers, spills, shared, [], partial(stages, symbol)))
+            launches.append({
+                "variant": variant, "threads": int(threads), "registers": registers, "spills": spills,
+                "shared_bytes": static + int(dynamic), "multiples_of_16": [], "stages": partial(stages, symbol),
+            })  # fmt: skip
 
     parameters = {stem: names.split(", ") for stem, names in re.findall(r"(.+)\t(.+)", _run(program))}
     return SimpleNamespace(parameters=parameters, **{stem: partial(launcher, stem) for stem in parameters})
@@ -207,10 +201,12 @@ def _use_triton_compiler(target: str, launches: list[Launch]) -> None:
             warps, names = kernel.metadata.num_warps, function.arg_names
             constants = [f"{names[path[0]]}={value}" for path, value in kernel.src.constants.items()]
             multiples = [names[path[0]] for path, told in kernel.src.attrs.items() if ["tt.divisibility", 16] in told]
-            built[kernel.hash] = Launch(
-                " ".join([kernel.metadata.name, *constants, f"num_warps={warps}"]), warps * 32, registers, spills,
-                static + kernel.metadata.shared, multiples, partial(stages, kernel),
-            )  # fmt: skip
+            variant = " ".join([kernel.metadata.name, *constants, f"num_warps={warps}"])
+            built[kernel.hash] = {
+                "variant": variant, "threads": warps * 32, "registers": registers, "spills": spills,
+                "shared_bytes": static + kernel.metadata.shared, "multiples_of_16": multiples,
+                "stages": partial(stages, kernel),
+            }  # fmt: skip
         if kernel:  # none while _jit_variants only counts
             launches.append(built[kernel.hash])
         return kernel
@@ -258,10 +254,11 @@ def _entries(
         launches.clear()
         _launch(operation, one, shape, dtype)
         for launch in launches:
-            facts = launch._asdict() | {"occupancy": occupancy(given.target, *launch[1:3], launch.shared_bytes)}
-            code = facts.pop("stages")
+            facts = {name: value for name, value in launch.items() if name != "stages"}
+            resources = (facts[name] for name in ("threads", "registers", "shared_bytes"))
+            facts["occupancy"] = occupancy(given.target, *resources)
             key = f"{dtype} {facts}"  # launches that come to the same are one
-            stages.setdefault(key, code)
+            stages.setdefault(key, launch["stages"])
             entries.setdefault(key, {"dtype": dtype, "target": given.target, "shape": list(shape), **facts})
     if not entries:
         raise RuntimeError("it launched nothing, or ptxas reported nothing")

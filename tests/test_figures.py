@@ -53,7 +53,7 @@ def test_a_talk_is_sixteen_to_nine_in_large_letters_with_a_figure_a_dtype(tmp_pa
         svg = path.read_text(encoding="utf-8")
         (wide, high) = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
         assert abs(wide / high - 16 / 9) < 0.01
-        labels = [float(size) for size in re.findall(r"font: ([\d.]+)px", svg)]
+        labels = [float(size) for size in re.findall(r"font(?:-size)?: (?:bold )?([\d.]+)px", svg)]
         assert max(labels) >= high / 32 and min(labels) >= high / 50  # even the foot is readable from the middle
 
 
