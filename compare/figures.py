@@ -128,7 +128,7 @@ def ninja_gap(record: Record, found: gap.Gap, source: Record | None) -> Figure:
         if name in lines:
             at = float(lines[name])
             words = "best" if name == found.best else f"residual {found.standings[name].residual.mean:.2f}×"
-            labels[1, -1].append((at, height.mean, f"{name}\n{words}", colour))
+            labels[1, -1].append((at, height.mean, name if talking() else f"{name}\n{words}", colour))
         else:
             at, words = across(0.985 - 0.025 * len(labels[1,])), f"{name} {height.mean:.0%}"
             if total := found.totals.get(name):

@@ -95,7 +95,7 @@ def frame(record: Record, source: Record | None, text: str, panels: int = 1) -> 
     items = caption("provenance", measured_on(record), timed).strip().replace(" ", "\xa0")  # an item is never broken
     parts = [*note.split("\n"), items.replace("\n", ", ")]
     foot = [line for part in parts for line in textwrap.wrap(part, int(118 / small * wide), break_on_hyphens=False)]
-    top, bottom = 0.85 + 0.29 * title.count("\n") + 0.3 * bool(source), 0.75 + 0.021 * small * len(foot) / unit
+    top, bottom = 0.78 + 0.29 * title.count("\n") + 0.3 * bool(source), 0.66 + 0.021 * small * len(foot) / unit
     figure, across, up = Figure(figsize=(wide, high)), unit / wide, unit / high
     axes = list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
     figure.subplots_adjust(0.95 * across, bottom * up, 1 - 1.75 * across, 1 - top * up, wspace=0.42)
