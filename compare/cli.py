@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = list(OPERATIONS) if options.operation == "all" else [options.operation]
     if len(names) > 1 and (options.saved or options.shapes):
         _parser().error("--from and --shapes go with one operation, not with all")
+    if options.target and not options.inspect:
+        _parser().error("--target goes with --inspect")
     status = OK
     for name in names:
         status = max(status, _guarded(name, options))

@@ -52,8 +52,8 @@ TELLING = re.compile(r"(LD|ST)[GSL]|LDGSTS|UBLK|LDSM|SHFL|REDUX|BAR|SYNCS|MUFU|F
 Facts = dict[str, list[dict[str, Any]]]
 Kernel = tuple[int, int, int]  # registers a thread, bytes spilled a thread, bytes of static shared memory a block
 # What a stand-in writes down: "variant" (tells kernel and configuration apart), "threads" a block, "registers" and
-# bytes of "spills" a thread, "shared_bytes" a block, "multiples_of_16" (arguments that the compiler was told to be such), and
-# "stages", which gives the code on its way down by file suffix, in order, "sass" last.
+# bytes of "spills" a thread, "shared_bytes" a block, "multiples_of_16" (arguments that the compiler was told to be
+# such), and "stages", which gives the code on its way down by file suffix, in order, "sass" last.
 Launch = dict[str, Any]
 
 

@@ -65,8 +65,8 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         _compile_facts(record, *facts.result(), console)
         if device == "cuda" and not options.no_speed:
             status = max(status, _measure(record, operation, chosen, options, console))
-        if device == "cuda" and options.full:
-            record["latency"] = machine.latency()
+        if device == "cuda" and options.full and (found := machine.latency()):
+            record["latency"] = found
         if options.sanitize:
             status = max(status, _sanitize(record, operation, console))
         if tests:

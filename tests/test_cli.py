@@ -40,7 +40,7 @@ def test_help_lists_every_option_and_imports_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
-    options += " --tests --sanitize --self-test"
+    options += " --tests --sanitize --self-test --inspect --target --style"
     for option in options.split():
         assert option in done.stdout
 
@@ -62,6 +62,8 @@ def test_list_names_every_operation_and_rung(capsys):
         (["softmax", "--shapes", "0x4"], "wanted sizes of 1 or more"),
         (["all", "--shapes", "7"], "--from and --shapes go with one operation"),
         (["softmax", "--device", "cpu", "--shapes", "12"], "--shapes: got 12, wanted softmax shapes such as 4096x1024"),
+        (["softmax", "--target", "sm_90"], "--target goes with --inspect"),
+        (["softmax", "--inspect", "--target", "sm_17"], "sm_17"),
         (["softmax", "--only", ","], "got ',', wanted names separated by commas"),
         (["softmax", "--device", "cpu", "--only", "cuda/ninja"], "--only: got 'cuda/ninja', wanted some of cuda/naive"),
     ],
