@@ -34,15 +34,12 @@ DATA = Path(__file__).with_name("claims.ini")
 def records(folder: Path) -> dict[str, Record]:
     """The newest record of each operation in a folder or the folders in it. Raises RecordError if there is none."""
     found: dict[str, Record] = {}
-    for path in [
-        path for name in OPERATIONS for path in (*folder.glob(f"{name}.json"), *folder.glob(f"*/{name}.json"))
-    ]:
+    names = [f"{name}.json" for name in OPERATIONS]
+    for path in (path for name in names for place in (name, f"*/{name}") for path in folder.glob(place)):
         newer = record.load(path, path.stem)
         found[path.stem] = max(found.get(path.stem, newer), newer, key=lambda one: record.measured_on(one)["date"])
     if not found:
-        raise record.RecordError(
-            f"{folder}: found no record; wanted {', '.join(f'{name}.json' for name in OPERATIONS)}"
-        )
+        raise record.RecordError(f"{folder}: found no record; wanted {', '.join(names)}")
     return found
 
 
@@ -51,7 +48,7 @@ def claims(records: dict[str, Record]) -> list[Record]:
     from records by operation. "number" is that of the first ratio there is; "question" and "where" may be empty."""
     data = configparser.ConfigParser(interpolation=None)
     data.read(DATA, encoding="utf-8")
-    found = []
+    found: list[Record] = []
     for claim in data.sections():
         holds, numbers, evidence = [], [], []
         for line in data[claim]["ratios"].strip().splitlines():
@@ -64,11 +61,9 @@ def claims(records: dict[str, Record]) -> list[Record]:
                 evidence.append(f"{', '.join(word for word in what if word != '-')}: {numbers[-1]}")
         verdict = ("true" if all(holds) else "it depends" if any(holds) else "false") if holds else "not measured"
         words = {key: data[claim].get(key, "") for key in ("source", "question", "because")}
+        words |= {"claim": claim, "verdict": verdict, "number": numbers[0] if numbers else "-"}
         where = [_phase(*place.split()) for place in data[claim].get("where", "").strip().splitlines()]
-        number = numbers[0] if numbers else "-"
-        found.append(
-            {"claim": claim, "verdict": verdict, "number": number, "evidence": evidence, "where": where} | words
-        )
+        found.append({**words, "evidence": evidence, "where": where})
     return found
 
 
@@ -109,9 +104,7 @@ def _values(shown: Record, quantity: str, name: str, at: str) -> dict[Any, float
     if quantity == "loads":
         loads = {(fact["variant"], bool(fact["multiples"])): inside.number(fact["instructions"], "LDG", "LDGSTS")
                  for fact in facts if "instructions" in fact}  # fmt: skip
-        return {
-            key: loads[key, False] / loads[key, True] for key, _ in loads if {(key, False), (key, True)} <= set(loads)
-        }
+        return {key: loads[key, False] / loads[key, True] for key, wide in loads if (key, not wide) in loads}
     known = {
         "passes": gap.passes(shown).get(name), "launches": entry.get("launches"),
         "variants": max((fact["jit"]["variants"] for fact in facts if "jit" in fact), default=None),

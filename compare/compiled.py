@@ -249,7 +249,7 @@ def _entries(
     stages: dict[str, Callable[[], dict[str, str]]] = {}
     shapes = SHAPES[operation.kind] + ((CONTRAST[operation.kind],) if given.stages else ())
     # First, because Triton asks for nothing that it has compiled already.
-    variants = _jit_variants(operation, one) if given.stages and one.language == "triton" else {}
+    variants = _jit_variants(operation, one) if given.stages and one.language == "triton" else Counter()
     for dtype, shape in product(given.dtypes.split(","), shapes):
         launches.clear()
         _launch(operation, one, shape, dtype)
@@ -267,12 +267,13 @@ def _entries(
         folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor() as pool:  # a disassembler takes half a second to start
             for entry, code in zip(entries.values(), pool.map(lambda key: stages[key](), entries), strict=True):
-                kernel, size = entry["variant"].split()[0], "x".join(map(str, entry["shape"]))
+                words = (entry["variant"], "x".join(map(str, entry["shape"])), entry["dtype"])
                 for suffix, text in code.items():
-                    (folder / f"{kernel}.{size}.{entry['dtype']}.{suffix}").write_text(text, encoding="utf-8")
+                    name = re.sub(r"[^\w=.]+", ".", ".".join((*words, suffix)))  # a template's brackets, too
+                    (folder / name).write_text(text, encoding="utf-8")
                 entry["instructions"] = instructions(code["sass"])
-                if kernel in variants:
-                    entry["jit"] = {"launches": len(DTYPES) * len(SWEEP), "variants": variants[kernel]}
+                if count := variants.get(entry["variant"].split()[0]):
+                    entry["jit"] = {"launches": len(DTYPES) * len(SWEEP), "variants": count}
     return list(entries.values())
 
 

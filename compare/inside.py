@@ -5,6 +5,8 @@ Instructions, which only `--inspect` finds, are counted as they stand in the cod
 
 from __future__ import annotations
 
+import re
+
 from compare import tables
 from compare.record import Record
 
@@ -19,7 +21,7 @@ def facts(record: Record) -> list[Record]:
     found: dict[str, Record] = {}
     for entry in sorted(record["implementations"], key=lambda entry: rungs.index(entry.get("rung"))):
         for fact in entry.get("compiled", []):
-            kernel = fact["variant"].split()[0].removesuffix("_kernel")
+            kernel = re.split("[ <]", fact["variant"])[0].removesuffix("_kernel")
             kernel = kernel.removeprefix(f"{record['operation']}_{entry['rung']}").strip("_")
             multiples = [name for name in fact.get("multiples_of_16", []) if not name.endswith("_ptr")]
             named = fact | {"name": f"{entry['name']} {kernel}".strip(), "multiples": multiples}

@@ -74,11 +74,22 @@ def test_variants_of_the_jit_are_those_of_dtype_one_and_multiples_of_16(inspecte
 
 def test_every_stage_is_written_out(inspected):
     stages = inspected[0] / "stages" / "vector_add"
-    for folder, kinds in (("triton_naive", ("ttir", "ttgir", "llir", "ptx", "sass")), ("cuda_naive", ("ptx", "sass"))):
-        for kind in kinds:
-            assert (stages / folder / f"vector_add_naive_kernel.16777216.float32.{kind}").stat().st_size > 300
-    assert "tt.load" in (stages / "triton_naive" / "vector_add_naive_kernel.16777216.float32.ttir").read_text()
-    assert "ld.global" in (stages / "cuda_naive" / "vector_add_naive_kernel.16777216.float32.ptx").read_text()
+    names = {"triton_naive": "vector_add_naive_kernel.BLOCK=1024.num_warps=4.16777216.float32",
+             "cuda_naive": "vector_add_naive_kernel.threads=256.16777216.float32"}  # fmt: skip
+    kinds = {"triton_naive": ("ttir", "ttgir", "llir", "ptx", "sass"), "cuda_naive": ("ptx", "sass")}
+    for folder, name in names.items():
+        for kind in kinds[folder]:
+            assert (stages / folder / f"{name}.{kind}").stat().st_size > 300
+    assert "tt.load" in (stages / "triton_naive" / f"{names['triton_naive']}.ttir").read_text()
+    assert "ld.global" in (stages / "cuda_naive" / f"{names['cuda_naive']}.ptx").read_text()
+
+
+def test_kernels_of_a_rung_are_named_without_what_they_share():
+    entry = {"name": "cuda/tuned", "rung": "tuned", "language": "cuda", "compiled": [
+        {"variant": f"softmax_tuned_{name} threads=256", "dtype": "float32", "target": "sm_90", "threads": 256}
+        for name in ("narrow_kernel<8, 4>", "kernel")]}  # fmt: skip
+    made = {**record.new("softmax", "", {"date": "2026-01-01"}), "implementations": [entry]}
+    assert [fact["name"] for fact in inside.facts(made)] == ["cuda/tuned narrow", "cuda/tuned"]
 
 
 def test_the_tables_stand_in_80_columns(inspected):
