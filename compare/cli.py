@@ -110,10 +110,8 @@ def _list() -> int:
         for rung in operation.rungs:
             passes = f"{rung.reads}R + {rung.writes}W"
             print(f"  cuda/{rung.name:8} triton/{rung.name:8} {passes:8} {rung.idea}")
-        beside = ["eager"] * (operation.composition_kernels > 1) + [operation.one_call] * (
-            operation.one_call is not None
-        )
-        print(f"  beside them: {', '.join([*filter(None, beside), 'torch.compile'])}")
+        beside = ["eager" if operation.composition_kernels > 1 else None, operation.one_call, "torch.compile"]
+        print(f"  beside them: {', '.join(filter(None, beside))}")
     return OK
 
 

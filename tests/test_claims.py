@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from synthetic import SPEED, sweep
+from test_compiled import needs_nvcc
 
+from bindings.build import HERE as BINDINGS
+from bindings.build import find_nvcc
 from compare import claims, cli, machine, record, sources
 from compare.registry import OPERATIONS
 
@@ -134,13 +137,20 @@ def test_latency_reads_the_lines_of_the_probe(monkeypatch):
 
 def test_without_nvcc_or_a_gpu_there_is_no_latency(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    from bindings.build import find_nvcc
-
     find_nvcc.cache_clear()
     try:
         assert machine.latency() == []
     finally:
         find_nvcc.cache_clear()
+
+
+def test_the_probe_compiles_for_the_oldest_and_for_the_published_target(tmp_path):
+    needs_nvcc()
+    source = BINDINGS / "probe" / "latency.cu"
+    for target in ("sm_75", "sm_90"):
+        command = [find_nvcc().path, "-std=c++17", "-O3", f"-arch={target}", "-cubin", str(source)]
+        done = subprocess.run([*command, "-o", str(tmp_path / "latency.cubin")], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.gpu
