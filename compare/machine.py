@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -112,6 +113,19 @@ def describe(device: Any = None) -> dict[str, Any]:
         "dirty": None if changes is None else changes != "",
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }  # fmt: skip
+
+
+def latency() -> list[dict[str, Any]]:
+    """record["latency"]: [{"memory", "cycles", "nanoseconds"}], what one dependent read takes, by bindings/probe on the
+    GPU that is current; [] without a GPU or nvcc."""
+    from bindings.build import HERE, find_nvcc
+
+    with TemporaryDirectory() as folder:
+        program = f"{folder}/latency"
+        build = ("-std=c++17", "-O3", "-arch=native", str(HERE / "probe" / "latency.cu"), "-o", program)
+        _try(lambda: _run(find_nvcc().path, *build))
+        rows = [line.split() for line in (_run(program) or "").splitlines()]
+    return [{"memory": name, "cycles": float(cycles), "nanoseconds": float(time)} for name, cycles, time in rows]
 
 
 def _gpu(device: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 SCHEMA = 1
 ENTRIES = ("checks", "measurements", "copies", "host", "traffic")
 KEY = ("implementation", "shape", "dtype", "method", "executor")
+FACT = ("target", "dtype", "variant", "multiples_of_16")  # what tells two compiled kernels apart
 WIDTH = 120
 
 Record = dict[str, Any]
@@ -104,7 +105,10 @@ def merge(old: Record, new: Record) -> Record:
     for entry in new["implementations"]:
         before = implementations.get(entry["name"], {})
         if before.get("fingerprint") == entry.get("fingerprint"):  # same source: facts found only earlier still hold
+            facts = {str([fact.get(key) for key in FACT]): fact
+                     for one in (before, entry) for fact in one.get("compiled", [])}  # fmt: skip
             entry = {**entry, **before, **{key: value for key, value in entry.items() if value not in (None, [], {})}}
+            entry |= {"compiled": list(facts.values())} if facts else {}
         implementations[entry["name"]] = entry
     merged["implementations"] = list(implementations.values())
     runs = {entry["run"] for name in ENTRIES for entry in merged[name]} - {new["machine"]["date"]}

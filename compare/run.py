@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import bindings
-from compare import baselines, compiled, correctness, lines, machine, operations, sanitizer, sources, tables, timing
+from compare import (
+    baselines,
+    compiled,
+    correctness,
+    inside,
+    lines,
+    machine,
+    operations,
+    sanitizer,
+    sources,
+    tables,
+    timing,
+)
 from compare import record as records
 from compare.registry import DTYPES, LANGUAGES, Implementation, Operation, Shape
 from compare.sources import Environment
@@ -67,6 +79,8 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         _compile_facts(record, *facts.result(), console)
         if device == "cuda" and not options.no_speed:
             status = max(status, _measure(record, operation, chosen, options, console))
+        if device == "cuda" and options.full and (found := machine.latency()):
+            record["latency"] = found
         if options.sanitize:
             status = max(status, _sanitize(record, operation, console))
         if tests:
@@ -83,6 +97,25 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         record = _add(record, path)
     console.print(f"record: {path}")
     return status, record
+
+
+def inspect(operation: Operation, options: argparse.Namespace, console: Console) -> None:
+    """Compile facts down to the machine code, for options.target, into the record; the code itself beside it.
+
+    Raises Environment if nothing could be compiled.
+    """
+    path, stages = options.output_dir / f"{operation.name}.json", options.output_dir.resolve() / "stages"
+    command = shlex.join(["python", "-m", "compare", *sys.argv[1:]])
+    record = records.new(operation.name, command, machine.describe("cpu"))
+    _add(record, path)  # an unwritable folder shows now
+    _lines(record, operation, console)
+    dtypes = ",".join(options.dtype or ["float32"])
+    facts, reasons = compiled.facts(operation.name, options.target, "--dtypes", dtypes, "--stages", str(stages))
+    _compile_facts(record, facts, reasons, console)
+    if not facts:
+        raise Environment("nothing was compiled; the lines above say why")
+    _add(record, path)
+    console.print(f"record: {path}\ncode on its way down: {stages / operation.name}")
 
 
 def _add(record: Record, path: Path) -> Record:
@@ -131,7 +164,7 @@ def _compile_facts(record: Record, facts: dict[str, list[Record]], reasons: list
     for entry in record["implementations"]:
         if entry["language"] != "torch":
             entry["compiled"] = facts.get(entry["name"], [])
-    console.print(tables.compiled(record))
+    console.print(inside.compiled(record))
     for reason in reasons:
         console.print(f"compile facts: {reason}")
 

@@ -1,4 +1,4 @@
-"""Tables of a record: lines, correctness, compile facts, speed, verdicts, gap, host time, traffic; and of two records.
+"""Tables of a record: lines, correctness, speed, verdicts, gap, host time, traffic; and of two records.
 
 `source` names the saved record that a table's data come from (record.describe), None for this run. On a terminal or in
 a pipe a table is at most 80 columns wide and ASCII where the terminal is; `--format` also knows markdown and CSV.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import IO, Any
 
-import jinja2
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
@@ -46,9 +46,8 @@ class Section:
 
     def text(self, form: str) -> str:
         """As "markdown" or "csv"."""
-        places = jinja2.Environment(loader=jinja2.PackageLoader("compare", ""), trim_blocks=True, lstrip_blocks=True)
         parts = [source_line(self.source), *self.parts] if self.source else self.parts
-        return places.get_template("section.j2").render(form=form, title=self.title, parts=parts)
+        return template("section.txt").render(form=form, prose=_prose, title=self.title, parts=parts)
 
 
 class _Console(Console):
@@ -69,6 +68,13 @@ def console(file: IO[str] | None = None, form: str = "table") -> Console:
                     color_system=None if os.environ.get("NO_COLOR") else "auto")  # fmt: skip
     made.form = form
     return made
+
+
+def template(name: str, **values: Any) -> Template:
+    """A file of compare/templates; `values` are known in all of it."""
+    places = Environment(loader=PackageLoader("compare"), autoescape=select_autoescape(["html"]), trim_blocks=True,
+                         lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
+    return places.get_template(name, globals=values)
 
 
 def lines(record: Record, source: Record | None = None) -> Section:
@@ -109,23 +115,6 @@ def correctness(record: Record, source: Record | None = None) -> Section:
         notes += [f"{name} on {executor}: {len(skipped)} skipped, {skipped[0]}"] if skipped else []
     head = ["implementation", "executor", "passed", "worst\nulps", "torch's\nthere", "dtype", "refused"]
     return Section("Correctness", source, [[head, *rows], *notes] if rows else ["Nothing was checked."])
-
-
-def compiled(record: Record, source: Record | None = None) -> Section:
-    """What the compilers made of each kernel for float32: registers, spills, shared memory, occupancy."""
-    rows = [
-        [entry["name"], fact["variant"].split()[0].removeprefix(record["operation"] + "_").removesuffix("_kernel"),
-         str(fact["threads"]), str(fact["registers"]), str(fact["spills"]), str(fact["shared_bytes"]),
-         f"{100 * fact['occupancy']:.0f} %"]
-        for entry in record["implementations"]
-        for fact in entry.get("compiled", [])
-        if fact["dtype"] == "float32"
-    ]  # fmt: skip
-    target = {fact["target"] for entry in record["implementations"] for fact in entry.get("compiled", [])}
-    head = ["implementation", "kernel", "threads\na block", "registers\na thread", "spilled\nbytes", "shared\nbytes",
-            "occupancy"]  # fmt: skip
-    title = f"Compiled for {', '.join(sorted(target))}, float32" if target else "Compiled"
-    return Section(title, source, [[head, *rows]] if rows else ["No compile facts."])
 
 
 def speed(record: Record, source: Record | None = None) -> Section:
@@ -227,8 +216,8 @@ def ninja_gap(record: Record, source: Record | None = None, peers: bool = False)
             count = counts.get(name)
             rows.append([
                 name, str(count["kernel"] + count["launch"]) if count else "-",
-                _range(standing.efficiency, 100, 0), f"{standing.copy_ratio.mean:.2f}" if standing.copy_ratio else "-",
-                _range(standing.residual),
+                ranged(standing.efficiency, 100, 0), f"{standing.copy_ratio.mean:.2f}" if standing.copy_ratio else "-",
+                ranged(standing.residual),
                 *("-" if part is None else f"{part:.0%}" for part in standing.closed.values()),
             ])  # fmt: skip
         head = ["implementation", "lines", "% of peak", "of a\ncopy", "residual",
@@ -245,6 +234,14 @@ def verdict(total: gap.Spread) -> str:
     if total.mean >= gap.NO_GAP:
         return f"{total.mean:.2f}x"
     return f"{total.mean:.2f}x, no gap to close"
+
+
+def ranged(spread: gap.Spread | None, scale: float = 1, digits: int = 2) -> str:
+    """A mean with its range: "1.77 (1.70-1.84)"; only the mean where that says it all."""
+    if spread is None:
+        return "-"
+    mean, low, high = (f"{value * scale:.{digits}f}" for value in (spread.mean, spread.low, spread.high))
+    return mean if low == high else f"{mean} ({low}-{high})"
 
 
 def shape(sizes: Sequence[int]) -> str:
@@ -298,20 +295,28 @@ def _decided(each: verdicts.Cell, name: str, other: str) -> str:
     return f"{found} " + ("=" if found.word == "tie" else "!" if found.ratio > verdicts.SUSPICIOUS else " ")
 
 
+def _prose(grid: Grid) -> bool:
+    """Whether sentences stand there, and not numbers."""
+    return max(len(row[0]) for row in grid) > WIDTH // 2
+
+
 def _fitted(grid: Grid, spelled: dict[int, str]) -> Iterator[Table]:
-    """Tables of at most 80 columns, each with the grid's first column."""
+    """Tables of at most 80 columns, each with the grid's first column; sentences are broken instead."""
     head, *rows = [[text.translate(spelled) for text in row] for row in grid]
     columns = [*zip([text.replace("/", "\n").replace("torch.", "torch.\n") for text in head], *rows, strict=True)]
     wide = [2 + max(len(line) for text in column for line in text.split("\n")) for column in columns]
-    parts = [[0]]
-    for at in range(1, len(columns)):
+    prose = _prose(grid)
+    parts = [[*range(len(columns))]] if prose else [[0]]
+    for at in range(len(parts[0]), len(columns)):
         if len(parts[-1]) > 1 and sum(wide[of] for of in (*parts[-1], at)) > WIDTH:
             parts.append([0])
         parts[-1].append(at)
     for part in parts:
-        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), collapse_padding=True, pad_edge=False)
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), collapse_padding=True, pad_edge=False,
+                      show_lines=prose, width=WIDTH if prose else None)  # fmt: skip
         for at in part:
-            table.add_column(columns[at][0], justify="right" if at else "left", overflow="fold", vertical="bottom")
+            table.add_column(columns[at][0], justify="right" if at and not prose else "left", overflow="fold",
+                             vertical="top" if prose else "bottom")  # fmt: skip
         for row in zip(*(columns[at][1:] for at in part), strict=True):
             table.add_row(*(Text(text, style=STATUS.get(text, "")) for text in row))
         yield table
@@ -319,10 +324,3 @@ def _fitted(grid: Grid, spelled: dict[int, str]) -> Iterator[Table]:
 
 def _place(entry: Record) -> tuple[tuple[int, ...], str]:
     return tuple(entry["shape"]), entry["implementation"]
-
-
-def _range(spread: gap.Spread | None, scale: float = 1, digits: int = 2) -> str:
-    if spread is None:
-        return "-"
-    mean, low, high = (f"{value * scale:.{digits}f}" for value in (spread.mean, spread.low, spread.high))
-    return f"{mean} ({low}-{high})"

@@ -42,7 +42,7 @@ def test_help_lists_every_option_and_imports_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
-    options += " --tests --sanitize --self-test --max-noise --against --format --host --ncu"
+    options += " --tests --sanitize --self-test --max-noise --against --format --host --ncu --inspect --target --style"
     for option in options.split():
         assert option in done.stdout
 
@@ -68,6 +68,8 @@ def test_list_names_every_operation_and_rung(capsys):
         (["softmax", "--max-noise", "nan"], "got nan, wanted a percentage above 0"),
         (["softmax", "--max-noise", "low"], "invalid float value: 'low'"),
         (["softmax", "--format", "html"], "invalid choice: 'html'"),
+        (["softmax", "--target", "sm_90"], "--target goes with --inspect"),
+        (["softmax", "--inspect", "--target", "sm_17"], "sm_17"),
         (["softmax", "--only", ","], "got ',', wanted names separated by commas"),
         (["softmax", "--device", "cpu", "--only", "cuda/ninja"], "--only: got 'cuda/ninja', wanted some of cuda/naive"),
     ],
@@ -305,7 +307,7 @@ def test_a_report_that_is_none_is_named_before_anything_runs(tmp_path, capsys):
 
 
 def test_what_was_found_is_kept_when_a_later_step_breaks(tmp_path, monkeypatch):
-    monkeypatch.setattr(run.tables, "compiled", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(run.inside, "compiled", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         compare(*QUICK, "--output-dir", str(tmp_path))
     assert len(json.loads((tmp_path / "vector_add.json").read_text())["checks"]) == 1
