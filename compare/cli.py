@@ -59,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="for the record and the figures; a record there is added to (default: out)")  # fmt: skip
     parser.add_argument("--from", dest="saved", metavar="RECORD", type=Path,
                         help="show a saved record and draw its figures; run nothing")  # fmt: skip
+    parser.add_argument("--read", nargs="?", const="", metavar="RUNG",
+                        help="instead: print CUDA and Triton side by side, of one rung or of all")  # fmt: skip
     parser.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda where a GPU is usable, else cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
@@ -117,6 +119,8 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
 
     console = tables.console()
     try:
+        if options.read is not None:
+            return _read(operation, options.read, console)
         if options.saved:
             return _show(operation, options, console)
         if options.self_test:
@@ -134,6 +138,18 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
         print(f"python -m compare: {error.filename}:{error.lineno}: {error.msg}", file=sys.stderr)
         return INCORRECT
     return ENVIRONMENT
+
+
+def _read(operation: Operation, rung: str, console: Console) -> int:
+    """The sources themselves, a rung or all of them."""
+    from compare import read
+
+    names = [each.name for each in operation.rungs]
+    if rung and rung not in names:
+        raise argparse.ArgumentTypeError(f"--read: got {rung!r}, wanted one of {', '.join(names)}")
+    for name in [rung] if rung else names:
+        read.show(operation, name, console)
+    return OK
 
 
 def _show(operation: Operation, options: argparse.Namespace, console: Console) -> int:
@@ -183,14 +199,18 @@ def _run(operation: Operation, options: argparse.Namespace, console: Console) ->
 
 
 def _show_speed(record: Record, saved: Record | None, output_dir: Path, console: Console) -> None:
-    """Speed, gap and figures. `saved`: the record that record["reference"] describes, whose speed is shown."""
-    from compare import figures, tables
+    """Speed, gap, figures, page. `saved`: the record that record["reference"] describes, whose speed is shown."""
+    from compare import figures, page, tables
     from compare import record as records
 
     shown = records.with_speed(record, saved) if saved and saved is not record else record
-    console.print(tables.speed(shown, record["reference"]))
-    console.print(tables.ninja_gap(shown, record["reference"]))
+    source = record["reference"] if saved is record else None  # of what is not speed
+    speed = [tables.speed(shown, record["reference"]), tables.ninja_gap(shown, record["reference"])]
+    console.print(*speed)
     with console.status("drawing"):
-        written = figures.write(record, output_dir, saved)
-    for path in written:
-        console.print(f"figure: {path}")
+        drawn = figures.write(record, output_dir, saved)
+        sections = [tables.lines(record, source), tables.correctness(record, source), *speed,
+                    tables.compiled(record, source)]  # fmt: skip
+        pages = page.write(shown, sections, drawn, output_dir)
+    for path in drawn + pages:
+        console.print(f"{'page' if path in pages else 'figure'}: {path}")

@@ -11,6 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from bindings.build import HERE as BINDINGS
 from bindings.build import ROOT
@@ -66,6 +67,24 @@ def fingerprints(operation: Operation) -> dict[str, str]:
         for language in LANGUAGES
         for rung in operation.rungs
     }
+
+
+def implementations(operation: Operation, only: str | None = None) -> list[dict[str, Any]]:
+    """The record's entries of our implementations, of every rung or `only` of one: what their sources tell."""
+    entries, prints = [], fingerprints(operation)
+    for name in prints:
+        language, _, rung_name = name.partition("/")
+        stem, rung = operation.stem(rung_name), operation.rung(rung_name)
+        count = lines.total(kernel_sources(language, stem))
+        none = lines.Count({"binding": 0}, {"binding": 0})  # the JIT binds Triton's
+        binding = lines.count(binding_source(stem), "binding") if language == "cuda" else none
+        entries.append({
+            "name": name, "language": language, "rung": rung_name,
+            "lines": count.lines | binding.lines, "tokens": count.tokens | binding.tokens,
+            "passes": {"reads": rung.reads, "writes": rung.writes}, "launches": rung.launches,
+            "fingerprint": prints[name],
+        })  # fmt: skip
+    return [entry for entry in entries if only in (None, entry["rung"])]
 
 
 def interpreted() -> bool:

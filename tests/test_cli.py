@@ -10,7 +10,7 @@ import pytest
 from synthetic import sweep
 
 import bindings
-from compare import cli, compiled, correctness, run, wrong
+from compare import cli, compiled, correctness, run, sources, wrong
 from compare.registry import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -203,7 +203,7 @@ def test_a_twin_that_is_no_python_is_one_line_with_its_place(tmp_path, monkeypat
     def broken(*arguments):
         raise SyntaxError("'(' was never closed", ("triton/softmax_fused.py", 27, 1, ""))
 
-    monkeypatch.setattr(run.lines, "count", broken)
+    monkeypatch.setattr(sources.lines, "count", broken)
     assert compare(*QUICK, "--output-dir", str(tmp_path)) == 1
     assert "triton/softmax_fused.py:27: '(' was never closed" in capsys.readouterr().err
 
