@@ -12,7 +12,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
+from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -23,8 +23,7 @@ from compare import gap, read, sources
 from compare.record import Record, measured_on
 from compare.registry import LANGUAGES, OPERATIONS
 
-FOLDER = FileSystemLoader(Path(__file__).parent / "templates")
-TEMPLATES = Environment(loader=FOLDER, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+TEMPLATES = Environment(loader=PackageLoader("compare"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
 def write(record: Record, sections: Sequence[RenderableType], figures: Sequence[Path], out_dir: Path) -> list[Path]:
@@ -90,8 +89,7 @@ def _section(section: RenderableType) -> dict[str, Any]:
 
 def _inline(path: Path) -> Markup:
     """The drawing of an SVG file. Its ids get its name, since several drawings share a page; page.css has its width."""
-    svg = path.read_text(encoding="utf-8")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{path.stem}-", svg)
+    text = path.read_text(encoding="utf-8")
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{path.stem}-", text[text.index("<svg") :])
     described = rf'style="--points: \1" role="img" aria-label="{path.stem.replace("_", " ")}"'
     return Markup(re.sub(r'width="([\d.]+)pt" height="[\d.]+pt"', described, svg, count=1))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,12 +48,13 @@ def parts(language: str, stem: str) -> list[Part]:
 
 
 def pair(stem: str) -> list[tuple[Part | None, Part | None]]:
-    """Rows of (CUDA, Triton): parts with the same title, in order; None where one has nothing beside the other's. The
-    first parts, with the headers of both files, share the first row."""
+    """Rows of (CUDA, Triton): the same phases, and what comes before the same phases; None where one has nothing beside
+    the other's. The first parts, with the headers of both files, share the first row."""
     left, right = (parts(language, stem) for language in LANGUAGES)
     rows: list[tuple[Part | None, Part | None]] = []
-    titles = [["header", *(part.title for part in side[1:])] for side in (left, right)]
-    for same, l0, l1, r0, r1 in SequenceMatcher(None, titles[0], titles[1], autojunk=False).get_opcodes():
+    keys = [["header", *(part.title or f"before {after.title}" for part, after in pairwise([*side[1:], side[0]]))]
+            for side in (left, right)]  # fmt: skip
+    for same, l0, l1, r0, r1 in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
         if same == "equal":
             rows += zip(left[l0:l1], right[r0:r1], strict=True)
         else:
