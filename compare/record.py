@@ -160,7 +160,7 @@ def with_speed(record: Record, saved: Record) -> Record:
     names = {entry["name"] for entry in record["implementations"]}
     others = [entry for entry in saved["implementations"] if entry["name"] not in names]
     borrowed = {"measurements": saved["measurements"], "copies": saved["copies"], "machine": saved["machine"]}
-    borrowed["earlier_machines"] = saved.get("earlier_machines", [])
+    borrowed["earlier_machines"] = [*saved.get("earlier_machines", []), record["machine"]]
     borrowed["implementations"] = [*record["implementations"], *others]
     return {**record, **borrowed, "checks": [*record["checks"], *saved["checks"]]}
 

@@ -40,7 +40,7 @@ def test_help_lists_every_option_and_imports_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
-    options += " --tests --sanitize --self-test"
+    options += " --tests --sanitize --self-test --read"
     for option in options.split():
         assert option in done.stdout
 
@@ -84,6 +84,7 @@ def test_a_quick_run_writes_a_record_that_says_what_ran(tmp_path, capsys):
     said = capsys.readouterr().out
     order = [said.index(title) for title in ("Lines of code", "Correctness", "Compiled", "Speed", "Ninja Gap")]
     assert order == sorted(order)
+    assert "no speed was measured" in (tmp_path / "vector_add.html").read_text()
 
 
 def test_two_runs_into_one_folder_lose_nothing(tmp_path):
@@ -145,7 +146,8 @@ def test_from_shows_a_saved_record_and_draws_its_figures(tmp_path, capsys):
     assert compare("softmax", "--from", str(saved), "--output-dir", str(tmp_path / "show")) == 0
     said = capsys.readouterr().out.replace("\n", "")  # a long path is folded at 80 columns
     assert "Ninja Gap" in said and "saved.json" in said and "stale" in said  # nobody's sources have these fingerprints
-    assert {"softmax_bandwidth.svg", "softmax_ninja_gap_float32.png"} <= {p.name for p in (tmp_path / "show").iterdir()}
+    written = {path.name for path in (tmp_path / "show").iterdir()}
+    assert {"softmax_bandwidth.svg", "softmax_ninja_gap_float32.png", "softmax.html", "index.html"} <= written
 
 
 def test_from_another_operation_is_named(tmp_path, capsys):

@@ -123,6 +123,13 @@ def test_without_speed_the_page_says_so(tmp_path: Path) -> None:
     assert "<svg" not in text and 'href="#figures"' not in text and "time, float32" not in text
 
 
+def test_borrowed_speed_says_which_run_was_on_which_machine(tmp_path: Path) -> None:
+    text = write(record.with_speed(laptop(), sweep(("float32",), (1024,))), tmp_path)
+    (machines,) = re.findall(r'<table class="machines">.*?</table>', text, re.DOTALL)
+    cells = [cell.strip() for cell in Seen(machines).cells]
+    assert cells[1:6] == ["run of 2026-12-05 09:00", "run of 2026-12-01 10:00", "gpu", "", "NVIDIA H200"]
+
+
 def test_a_section_from_elsewhere_is_shown_and_linked(tmp_path: Path) -> None:
     rows = [["five passes to three", "true", "1.67"]]
     extra = tables._titled("Claims", None, [tables._table(["claim", "verdict", "number"], rows)])
