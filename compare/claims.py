@@ -71,7 +71,7 @@ def claims(records: dict[str, Record]) -> list[Record]:
 
 def report(records: dict[str, Record]) -> tables.Section:
     """The claims on these operations, then the questions of the lesson, and the latencies measured."""
-    parts: list[str | tables.Grid] = []
+    parts: list[str | tables.Grid] = [f"judged by the records of {', '.join(records)}"]
     found = claims(records)
     for head, asked in (("claim", False), ("the lesson asks", True)):
         grid = [[head, "verdict", "on what it rests"]]

@@ -180,16 +180,14 @@ def _read(operation: Operation, rung: str, console: Console) -> int:
 
 def _show(operation: Operation, options: argparse.Namespace, console: Console) -> int:
     """Tables and figures of a saved record: nothing is run, and no torch is needed."""
-    from compare import inside, sources, tables
     from compare import record as records
+    from compare import sources
 
     saved = records.load(options.saved, operation.name)
     options.output_dir.mkdir(parents=True, exist_ok=True)  # an unwritable folder shows before the tables
     saved["reference"] = records.describe(saved, options.saved, sources.fingerprints(operation))
     earlier = _earlier(operation, options)
-    for table in (tables.lines, tables.correctness, inside.compiled):
-        console.print(table(saved, saved["reference"]))
-    _show_speed(saved, saved, options, console)
+    _show_record(saved, saved, options, console)
     return _judge(saved, earlier, console)
 
 
@@ -222,7 +220,7 @@ def _run(operation: Operation, options: argparse.Namespace, console: Console) ->
     source = record["reference"]
     saved = records.load(sources.RESULTS.parent / source["file"], operation.name) if source else None
     if status != INTERRUPTED:
-        _show_speed(record, saved, options, console)
+        _show_record(record, saved, options, console)
         status = max(status, _judge(saved or record, earlier, console))
     return status
 
@@ -243,22 +241,23 @@ def _judge(record: Record, earlier: list[tuple[Record, Record]], console: Consol
     return INCORRECT if any(verdicts.regressions(record, old) for old, _ in earlier) else OK
 
 
-def _show_speed(record: Record, saved: Record | None, options: argparse.Namespace, console: Console) -> None:
-    """Speed, gap, figures, page. `saved`: the record that record["reference"] describes, whose speed is shown."""
+def _show_record(record: Record, saved: Record | None, options: argparse.Namespace, console: Console) -> None:
+    """Tables, figures and page. `saved`: the record that record["reference"] describes, whose speed is shown; a run has
+    printed the other tables as they came."""
     from compare import claims, figures, inside, page, tables
     from compare import record as records
 
     shown = records.with_speed(record, saved) if saved and saved is not record else record
     source = record["reference"] if saved is record else None  # of what is not speed
+    found = [table(record, source) for table in (tables.lines, tables.correctness, inside.compiled)]
     speed = [table(shown, record["reference"])
              for table in (tables.speed, tables.decided, tables.ninja_gap, tables.host, tables.traffic)]  # fmt: skip
-    for section in speed:
+    for section in found * (saved is record) + speed:
         if section.parts:
             console.print(section)
     with console.status("drawing"):
         drawn = figures.write(record, options.output_dir, saved)
-        sections = [tables.lines(record, source), tables.correctness(record, source), *speed,
-                    inside.compiled(record, source), claims.report({record["operation"]: shown})]  # fmt: skip
+        sections = [*found[:2], *speed, *found[2:], claims.report({record["operation"]: shown})]
         pages = page.write(shown, sections, drawn, options.output_dir)
         if options.style != "paper":
             drawn += figures.write(record, options.output_dir, saved, options.style)

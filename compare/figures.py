@@ -223,8 +223,12 @@ def latency(record: Record, source: Record | None, method: str) -> Figure | None
 
 
 def host(record: Record, source: Record | None) -> Figure | None:
-    """Microseconds that a call keeps the CPU busy, by the path it takes; None where none were measured."""
-    calls = sorted((call for call in record["host"] if "seconds" in call), key=lambda call: -call["seconds"]["median"])
+    """Microseconds that a call keeps the CPU busy, by the way of calling; None where none were measured.
+
+    What happens once a process (first call, nvcc's build) is thousands of times as long, and has no second sample.
+    """
+    repeated = (call for call in record["host"] if call["seconds"]["n"] > 1)
+    calls = sorted(repeated, key=lambda call: -call["seconds"]["median"])
     if not calls:
         return None
     figure, (ax,) = frame(record, source, caption("host", record))
@@ -233,7 +237,7 @@ def host(record: Record, source: Record | None) -> Figure | None:
             [call["seconds"][key] * 1e6 for key in ("median", "q1", "q3")], look(call["implementation"], record)
         )  # fmt: skip
         ax.errorbar(median, at, None, [[median - q1], [q3 - median]], color=colour, marker=marker, markersize=9)
-        ax.annotate(f"{call['implementation']}, {call['path']}: {median:.1f}", (median, at), (9, 0),
+        ax.annotate(f"{call['implementation']}, {call['method']}: {median:.1f}", (median, at), (9, 0),
                     textcoords="offset points", va="center", color=colour)  # fmt: skip
     ax.set(xlim=(0, None), xlabel="microseconds a call", yticks=[])
     return figure

@@ -38,7 +38,7 @@ def write(record: Record, sections: Sequence[tables.Section], figures: Sequence[
         "sections": [section for section in sections if section.parts],
     }  # fmt: skip
     _render("page.html", page, pair=read.pair, highlighted=_highlighted, diff=_diff,
-            source_line=tables.source_line, marked=_marked, **facts)  # fmt: skip
+            source_line=tables.source_line, prose=tables.prose, marked=_marked, **facts)  # fmt: skip
     pages = {each: path for each in OPERATIONS.values() if (path := out_dir / f"{each.name}.html").exists()}
     _render("index.html", index, summaries={each: _summary(path) for each, path in pages.items()})
     return [page, index]

@@ -20,18 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import bindings
-from compare import (
-    baselines,
-    compiled,
-    correctness,
-    inside,
-    machine,
-    operations,
-    sanitizer,
-    sources,
-    tables,
-    timing,
-)
+from compare import baselines, compiled, correctness, inside, machine, operations, sanitizer, sources, tables, timing
 from compare import record as records
 from compare.registry import DTYPES, LANGUAGES, Implementation, Operation, Shape
 from compare.sources import Environment

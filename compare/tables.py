@@ -47,7 +47,7 @@ class Section:
     def text(self, form: str) -> str:
         """As "markdown" or "csv"."""
         parts = [source_line(self.source), *self.parts] if self.source else self.parts
-        return template("section.txt").render(form=form, prose=_prose, title=self.title, parts=parts)
+        return template("section.txt").render(form=form, prose=prose, title=self.title, parts=parts)
 
 
 class _Console(Console):
@@ -209,7 +209,8 @@ def ninja_gap(record: Record, source: Record | None = None, peers: bool = False)
     counts = {entry["name"]: entry.get("lines") for entry in record["implementations"]}
     parts: list[str | Grid] = []
     for found in gap.gaps(record, peers):
-        totals = [f"t({base}) / t({found.best}) = {verdict(total)}" for base, total in found.totals.items()]
+        totals = [f"t({base}) / t({found.best}) = {total.mean:.2f}x" + ", no gap to close" * (total.mean < gap.NO_GAP)
+                  for base, total in found.totals.items()]  # fmt: skip
         shapes = f"{len(found.shapes)} shapes, {shape(found.shapes[0])} to {shape(found.shapes[-1])}"
         rows = []
         for name, standing in found.standings.items():
@@ -229,13 +230,6 @@ def ninja_gap(record: Record, source: Record | None = None, peers: bool = False)
     return Section("Ninja Gap", source, [*parts, *notes])
 
 
-def verdict(total: gap.Spread) -> str:
-    """A total in words: "4.91x", or that there is no gap to close."""
-    if total.mean >= gap.NO_GAP:
-        return f"{total.mean:.2f}x"
-    return f"{total.mean:.2f}x, no gap to close"
-
-
 def ranged(spread: gap.Spread | None, scale: float = 1, digits: int = 2) -> str:
     """A mean with its range: "1.77 (1.70-1.84)"; only the mean where that says it all."""
     if spread is None:
@@ -247,6 +241,11 @@ def ranged(spread: gap.Spread | None, scale: float = 1, digits: int = 2) -> str:
 def shape(sizes: Sequence[int]) -> str:
     """A shape as text: "1823 x 781", "98432"."""
     return " x ".join(map(str, sizes))
+
+
+def prose(grid: Grid) -> bool:
+    """Whether sentences stand there, and not numbers."""
+    return max(len(row[0]) for row in grid) > WIDTH // 2
 
 
 def source_line(source: Record) -> str:
@@ -295,28 +294,23 @@ def _decided(each: verdicts.Cell, name: str, other: str) -> str:
     return f"{found} " + ("=" if found.word == "tie" else "!" if found.ratio > verdicts.SUSPICIOUS else " ")
 
 
-def _prose(grid: Grid) -> bool:
-    """Whether sentences stand there, and not numbers."""
-    return max(len(row[0]) for row in grid) > WIDTH // 2
-
-
 def _fitted(grid: Grid, spelled: dict[int, str]) -> Iterator[Table]:
     """Tables of at most 80 columns, each with the grid's first column; sentences are broken instead."""
     head, *rows = [[text.translate(spelled) for text in row] for row in grid]
     columns = [*zip([text.replace("/", "\n").replace("torch.", "torch.\n") for text in head], *rows, strict=True)]
     wide = [2 + max(len(line) for text in column for line in text.split("\n")) for column in columns]
-    prose = _prose(grid)
-    parts = [[*range(len(columns))]] if prose else [[0]]
+    whole = prose(grid)
+    parts = [[*range(len(columns))]] if whole else [[0]]
     for at in range(len(parts[0]), len(columns)):
         if len(parts[-1]) > 1 and sum(wide[of] for of in (*parts[-1], at)) > WIDTH:
             parts.append([0])
         parts[-1].append(at)
     for part in parts:
         table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 1), collapse_padding=True, pad_edge=False,
-                      show_lines=prose, width=WIDTH if prose else None)  # fmt: skip
+                      show_lines=whole, width=WIDTH if whole else None)  # fmt: skip
         for at in part:
-            table.add_column(columns[at][0], justify="right" if at and not prose else "left", overflow="fold",
-                             vertical="top" if prose else "bottom")  # fmt: skip
+            table.add_column(columns[at][0], justify="right" if at and not whole else "left", overflow="fold",
+                             vertical="top" if whole else "bottom")  # fmt: skip
         for row in zip(*(columns[at][1:] for at in part), strict=True):
             table.add_row(*(Text(text, style=STATUS.get(text, "")) for text in row))
         yield table

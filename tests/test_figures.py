@@ -106,9 +106,12 @@ def test_host_cost_is_drawn_where_it_was_measured_and_only_there(tmp_path: Path)
     made = sweep(("float32",), (1024,))
     assert "softmax_host" not in write(made, tmp_path)
     call = {"shape": [4, 4], "dtype": "float32", "seconds": {"median": 3.14e-6, "q1": 3e-6, "q3": 4e-6, "n": 9}}
-    made["host"] = [{"implementation": "cuda/fused", "path": path, **call} for path in ("binding", "public")]
+    ways = ("raw binding", "public face", "first call")
+    made["host"] = [{"implementation": "cuda/fused", "method": way, **call} for way in ways]
+    made["host"][-1]["seconds"] = {"median": 2.5, "q1": 2.5, "q3": 2.5, "n": 1}
     shown = write(made, tmp_path)["softmax_host"]
-    assert "cuda/fused, binding: 3.1" in shown and "cuda/fused, public: 3.1" in shown
+    assert "cuda/fused, raw binding: 3.1" in shown and "cuda/fused, public face: 3.1" in shown
+    assert "first call" not in shown  # seconds, once
 
 
 def test_peers_and_unknown_rungs_are_drawn_in_a_look_of_their_own() -> None:
