@@ -115,6 +115,7 @@ def _native_module(operation: Operation, target: str, directory: Path, launches:
     function; it adds what it would launch to `launches`."""
     program = directory / "launch_log"
     options = ["-std=c++17", f"-arch={target}", "-Xptxas=-v", "-cudart=none", f"-I{ROOT}", f"-I{HERE}"]
+    options.append(f"-DCOMPUTE_CAPABILITY={target.removeprefix('sm_')}")
     launchers = [sources.binding_source(operation.stem(rung.name)) for rung in operation.rungs]
     kernels = parse_ptxas(
         _run(find_nvcc().path, *host_compiler(), *options, *launchers, HERE / "launch_log.cpp", "-o", program)
