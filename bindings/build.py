@@ -251,6 +251,17 @@ def build_module(executor: str) -> Path:
     return module
 
 
+def build_seconds(executor: str) -> dict[str, float]:
+    """Seconds that each .cu of bindings/ took when it was last compiled here, by stem, beside the others that ninja
+    compiled at the same time; empty where an installed package brought the module. Raises as build_module."""
+    if not CHECKOUT:
+        return {}
+    log = (build_module(executor).parent / ".ninja_log").read_text(encoding="utf-8")
+    lines = [line.split("\t") for line in log.splitlines() if not line.startswith("#")]
+    took = {Path(output): (int(end) - int(begin)) / 1000 for begin, end, _, output, *_ in lines}  # the last of each
+    return {path.stem: seconds for path, seconds in took.items() if (HERE / f"{path.stem}.cu").exists()}
+
+
 def _report(output: str) -> str:
     """The compiler's own lines: without ninja's progress and the command line."""
     lines = [line for line in output.splitlines() if not re.match(r"\[\d+/\d+\]|ninja: ", line)]

@@ -7,7 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from compare import operations
 from compare.registry import Implementation, Operation
+
+
+def everything(operation: Operation) -> list[Implementation]:
+    """All that is compared: ours, then PyTorch's."""
+    return [*operations.implementations(operation), *baselines(operation)]
 
 
 def baselines(operation: Operation, compiled: bool = True) -> list[Implementation]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compare.compiled import LIMITS
 from compare.registry import DTYPES, OPERATIONS, Operation, Shape
 
 if TYPE_CHECKING:
@@ -29,12 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _list()
     if options.operation is None:
         _parser().error(f"name an operation: {', '.join(OPERATIONS)}, or all")
+    if not 0 < options.max_noise <= 100:
+        _parser().error(f"--max-noise: got {options.max_noise}, wanted a percentage above 0, such as 0.5")
     names = list(OPERATIONS) if options.operation == "all" else [options.operation]
-    if len(names) > 1 and (options.saved or options.shapes):
-        _parser().error("--from and --shapes go with one operation, not with all")
+    if len(names) > 1 and (options.saved or options.shapes or options.against):
+        _parser().error("--from, --against and --shapes go with one operation, not with all")
+    if options.target and not options.inspect:
+        _parser().error("--target goes with --inspect")
     status = OK
     for name in names:
-        status = max(status, _guarded(OPERATIONS[name], options))
+        status = max(status, _guarded(name, options))
     return status
 
 
@@ -44,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare hand-written CUDA C++ with Triton: lines, correctness, speed, and the Ninja Gap.",
         epilog="Without an NVIDIA GPU both languages still run, on the CPU, and speed is shown from a saved record.",
     )
-    parser.add_argument("operation", nargs="?", choices=[*OPERATIONS, "all"], metavar="OPERATION",
-                        help=f"one of {', '.join(OPERATIONS)}, or all")  # fmt: skip
+    parser.add_argument("operation", nargs="?", choices=[*OPERATIONS, "all", "claims"], metavar="OPERATION",
+                        help=f"one of {', '.join(OPERATIONS)}, or all; or claims: what the records prove")  # fmt: skip
     parser.add_argument("--only", metavar="NAMES", type=_names,
                         help="implementations to run, as cuda/fused,triton/* or eager (default: all)")  # fmt: skip
     parser.add_argument("--dtype", metavar="DTYPES", type=_dtypes,
@@ -58,13 +63,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output-dir", metavar="DIR", type=Path, default=Path("out"),
                         help="for the record and the figures; a record there is added to (default: out)")  # fmt: skip
     parser.add_argument("--from", dest="saved", metavar="RECORD", type=Path,
-                        help="show a saved record and draw its figures; run nothing")  # fmt: skip
+                        help="show a saved record and draw its figures (claims: a folder); run nothing")  # fmt: skip
+    parser.add_argument("--style", choices=["paper", "talk", "dark"], default="paper",
+                        help="of the figures: for a page, for 16:9 slides, or on a dark ground")  # fmt: skip
     parser.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda where a GPU is usable, else cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
                         help="a pytest --junitxml report from this machine; its counts go into the record")  # fmt: skip
+    parser.add_argument("--max-noise", metavar="PERCENT", type=float, default=0.5,
+                        help="of every median, at which a cell's rounds end (default: 0.5)")  # fmt: skip
+    parser.add_argument("--against", metavar="RECORD", type=Path, action="append", default=[],
+                        help="an earlier record to judge by; status 1 if one of ours became slower")  # fmt: skip
+    parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table", help="of the tables")
+    parser.add_argument("--host", action="store_true", help="on a GPU: also the host time of a call, and first calls")
+    parser.add_argument("--ncu", action="store_true", help="on a GPU: also Nsight Compute's bytes and times")
     parser.add_argument("--self-test", action="store_true",
                         help="instead: give the checker wrong implementations, all to be rejected")  # fmt: skip
+    parser.add_argument("--inspect", action="store_true",
+                        help="instead: compile both languages, count instructions, write every stage")  # fmt: skip
+    parser.add_argument("--target", metavar="SM", choices=LIMITS, help="of --inspect, as sm_90 (default: this GPU)")
     parser.add_argument("--sanitize", action="store_true", help="on a GPU: also run compute-sanitizer's four tools")
     parser.add_argument("--list", action="store_true", help="list operations, rungs and implementations")
     return parser
@@ -102,23 +119,32 @@ def _list() -> int:
         for rung in operation.rungs:
             passes = f"{rung.reads}R + {rung.writes}W"
             print(f"  cuda/{rung.name:8} triton/{rung.name:8} {passes:8} {rung.idea}")
-        beside = ["eager"] * (operation.composition_kernels > 1) + [operation.one_call] * (
-            operation.one_call is not None
-        )
-        print(f"  beside them: {', '.join([*filter(None, beside), 'torch.compile'])}")
+        beside = ["eager" if operation.composition_kernels > 1 else None, operation.one_call, "torch.compile"]
+        print(f"  beside them: {', '.join(filter(None, beside))}")
     return OK
 
 
-def _guarded(operation: Operation, options: argparse.Namespace) -> int:
-    """One operation; what goes wrong around it becomes one line and an exit status."""
+def _guarded(name: str, options: argparse.Namespace) -> int:
+    """One operation, or the claims; what goes wrong around it becomes one line and an exit status."""
     from compare import tables
     from compare.record import RecordError
     from compare.sources import Environment
 
-    console = tables.console()
+    console = tables.console(form=options.format)
     try:
+        if name == "claims":
+            from compare import claims, sources
+
+            console.print(claims.report(claims.records(options.saved or sources.RESULTS)))
+            return OK
+        operation = OPERATIONS[name]
         if options.saved:
             return _show(operation, options, console)
+        if options.inspect:
+            from compare import run
+
+            run.inspect(operation, options, console)
+            return OK
         if options.self_test:
             return _self_test(operation, options, console)
         return _run(operation, options, console)
@@ -138,16 +164,17 @@ def _guarded(operation: Operation, options: argparse.Namespace) -> int:
 
 def _show(operation: Operation, options: argparse.Namespace, console: Console) -> int:
     """Tables and figures of a saved record: nothing is run, and no torch is needed."""
+    from compare import inside, sources, tables
     from compare import record as records
-    from compare import sources, tables
 
     saved = records.load(options.saved, operation.name)
     options.output_dir.mkdir(parents=True, exist_ok=True)  # an unwritable folder shows before the tables
     saved["reference"] = records.describe(saved, options.saved, sources.fingerprints(operation))
-    for table in (tables.lines, tables.correctness, tables.compiled):
+    earlier = _earlier(operation, options)
+    for table in (tables.lines, tables.correctness, inside.compiled):
         console.print(table(saved, saved["reference"]))
-    _show_speed(saved, saved, options.output_dir, console)
-    return OK
+    _show_speed(saved, saved, options, console)
+    return _judge(saved, earlier, console)
 
 
 def _self_test(operation: Operation, options: argparse.Namespace, console: Console) -> int:
@@ -174,23 +201,42 @@ def _run(operation: Operation, options: argparse.Namespace, console: Console) ->
     from compare import record as records
     from compare import run, sources
 
+    earlier = _earlier(operation, options)
     status, record = run.compare(operation, options, console)
     source = record["reference"]
     saved = records.load(sources.RESULTS.parent / source["file"], operation.name) if source else None
     if status != INTERRUPTED:
-        _show_speed(record, saved, options.output_dir, console)
+        _show_speed(record, saved, options, console)
+        status = max(status, _judge(saved or record, earlier, console))
     return status
 
 
-def _show_speed(record: Record, saved: Record | None, output_dir: Path, console: Console) -> None:
+def _earlier(operation: Operation, options: argparse.Namespace) -> list[tuple[Record, Record]]:
+    """The records of --against and what they are: what is none shows before anything is run."""
+    from compare import record as records
+
+    return [(old := records.load(path, operation.name), records.describe(old, path)) for path in options.against]
+
+
+def _judge(record: Record, earlier: list[tuple[Record, Record]], console: Console) -> int:
+    """What --against asks for. Its status: INCORRECT where one of ours became slower, or fails."""
+    from compare import tables, verdicts
+
+    for old, source in earlier:
+        console.print(tables.against(record, old, source))
+    return INCORRECT if any(verdicts.regressions(record, old) for old, _ in earlier) else OK
+
+
+def _show_speed(record: Record, saved: Record | None, options: argparse.Namespace, console: Console) -> None:
     """Speed, gap and figures. `saved`: the record that record["reference"] describes, whose speed is shown."""
     from compare import figures, tables
     from compare import record as records
 
     shown = records.with_speed(record, saved) if saved and saved is not record else record
-    console.print(tables.speed(shown, record["reference"]))
-    console.print(tables.ninja_gap(shown, record["reference"]))
+    for table in (tables.speed, tables.decided, tables.ninja_gap, tables.host, tables.traffic):
+        if (section := table(shown, record["reference"])).parts:
+            console.print(section)
     with console.status("drawing"):
-        written = figures.write(record, output_dir, saved)
-    for path in written:
-        console.print(f"figure: {path}")
+        written = figures.write(record, options.output_dir, saved, options.style)
+    for path in (path for path in written if path.suffix == ".svg"):
+        console.print(f"figure: {path}, .png, .pdf")

@@ -2,6 +2,7 @@
 
     facts("softmax", "sm_90")                              in any process
     python -m compare.compiled --target sm_90 softmax      what it runs: the same as a line of JSON
+    ... --dtypes float32 --stages DIR                      also machine code, and what Triton's JIT specialises on
 
 Every implementation is launched through the public face, on CPU tensors of SHAPES, so that exactly what it would
 launch is compiled. Only the lowest layer is a stand-in that writes launches down: bindings/launch_log.cpp for the CUDA
@@ -18,8 +19,11 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,13 +41,20 @@ LIMITS = {
     "sm_110": (48, 24, 228), "sm_120": (48, 24, 100), "sm_121": (48, 24, 100),
 }  # fmt: skip
 SHAPES: dict[str, tuple[Shape, ...]] = {"rows": ((4096, 1024), (4096, 12288)), "elements": ((2**24,),)}
+# Beside SHAPES with --stages: a size that is no multiple of 16.
+CONTRAST: dict[str, Shape] = {"rows": (4096, 1023), "elements": (2**24 - 1,)}
+SWEEP = range(1, 513)  # columns or elements for which --stages counts the variants that Triton's JIT builds
 TIME_LIMIT = 60  # seconds
+MEMORY = {"LDG", "STG", "LDGSTS", "LDS", "STS", "LDL", "STL"}  # instructions whose name ends in their width
+# Instructions that are counted by name; every other one only in "all".
+TELLING = re.compile(r"(LD|ST)[GSL]|LDGSTS|UBLK|LDSM|SHFL|REDUX|BAR|SYNCS|MUFU|F(FMA|ADD|MUL|MNMX)|RED|ATOM")
 
 Facts = dict[str, list[dict[str, Any]]]
 Kernel = tuple[int, int, int]  # registers a thread, bytes spilled a thread, bytes of static shared memory a block
-# What a stand-in writes down: a name that tells kernel and configuration apart, threads a block, registers and bytes
-# spilled a thread, bytes of shared memory a block.
-Launch = tuple[str, int, int, int, int]
+# What a stand-in writes down: "variant" (tells kernel and configuration apart), "threads" a block, "registers" and
+# bytes of "spills" a thread, "shared_bytes" a block, "multiples_of_16" (arguments that the compiler was told to be
+# such), and "stages", which gives the code on its way down by file suffix, in order, "sass" last.
+Launch = dict[str, Any]
 
 
 def default_target() -> str:
@@ -51,25 +62,38 @@ def default_target() -> str:
     return "sm_" + [*gpu_architectures(), "9.0"][0].replace(".", "")
 
 
-def facts(operation: str, target: str | None = None) -> tuple[Facts, list[str]]:
+def facts(operation: str, target: str | None = None, *more: str) -> tuple[Facts, list[str]]:
     """record["implementations"][...]["compiled"] by implementation name; and a line on each one that is not there.
 
-    An entry: {"dtype", "target", "variant", "threads" (a block), "registers" (a thread), "spills" (bytes a thread),
-    "shared_bytes" (a block, static and dynamic), "occupancy" (0 to 1)}; launches of SHAPES that come to the same are
-    one. target: a key of LIMITS, default default_target(). Raises nothing: a missing tool, an unknown target, a source
-    that does not compile and a compiler slower than TIME_LIMIT are lines of the second result.
+    An entry: {"dtype", "target", "variant", "shape" (the first that came to it), "threads" (a block), "registers" (a
+    thread), "spills" (bytes a thread), "shared_bytes" (a block, static and dynamic), "occupancy" (0 to 1),
+    "multiples_of_16" (arguments)}; launches of SHAPES that come to the same are one. target: a key of LIMITS, default
+    default_target(). `more`: options of this module's command line. Raises nothing: a missing tool, an unknown target,
+    a source that does not compile and a compiler slower than TIME_LIMIT are lines of the second result.
     """
     target = target or default_target()
-    command = [sys.executable, "-m", "compare.compiled", "--target", target, operation]
-    try:  # in the folder where `compare` lies, in a checkout and installed
-        done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, timeout=TIME_LIMIT)
-    except subprocess.TimeoutExpired:
-        return {}, [f"compiling for {target} took more than {TIME_LIMIT} s"]
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {}, [f"compiling for {target}: {said[-1]}"]
-    found = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", "compare.compiled", "--target", target, *more, operation]
+    try:
+        found = json.loads(sources.run_apart(f"compiling for {target}", command, TIME_LIMIT).splitlines()[-1])
+    except sources.Environment as reason:
+        return {}, [str(reason)]
     return found["facts"], found["reasons"]
+
+
+def instructions(sass: str) -> dict[str, int]:
+    """How often the telling instructions stand in a kernel's machine code, those of memory by bits a thread:
+    {"LDG.128": 4, "MUFU.EX2": 8, ..., "all": 312}. A loop's body counts once; padding does not count."""
+    counts: Counter[str] = Counter()
+    for opcode in re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", sass, re.MULTILINE):
+        name, *parts = opcode.split(".")
+        if name in MEMORY:
+            name += "." + next(
+                (bits for part in parts if (bits := part.lstrip("US")) in ("8", "16", "64", "128")), "32"
+            )
+        elif name == "MUFU":
+            name = ".".join((name, *parts[:1]))
+        counts.update([name] * bool(TELLING.match(name)) + ["all"] * (name != "NOP"))
+    return dict(sorted(counts.items()))
 
 
 def occupancy(target: str, threads: int, registers: int, shared_bytes: int) -> float:
@@ -110,6 +134,17 @@ def _run(*command: str | Path) -> str:
     return done.stdout
 
 
+@cache
+def _code(binary: Path, kind: str) -> dict[str, str]:
+    """The "ptx" or "sass" of a compiled file, by the names of its kernels; cuobjdump comes with Triton."""
+    sources.require_triton()
+    from triton.knobs import nvidia
+
+    ends = {"ptx": r"\.entry (\w+)\(.*?^}", "sass": r"Function : (\S+).*?\.{5}"}
+    found = re.finditer(ends[kind], _run(nvidia.cuobjdump.path, f"-{kind}", binary), re.DOTALL | re.MULTILINE)
+    return {match[1]: match[0] for match in found}
+
+
 def _native_module(operation: Operation, target: str, directory: Path, launches: list[Launch]) -> SimpleNamespace:
     """Compile the launchers with launch_log.cpp as their runtime. In the result, as in the native module, each is a
     function; it adds what it would launch to `launches`."""
@@ -121,13 +156,19 @@ def _native_module(operation: Operation, target: str, directory: Path, launches:
         _run(find_nvcc().path, *host_compiler(), *options, *launchers, HERE / "launch_log.cpp", "-o", program)
     )
 
+    def stages(symbol: str) -> dict[str, str]:
+        return {kind: _code(program, kind)[symbol] for kind in ("ptx", "sass")}
+
     def launcher(stem: str, dtype: str, *arguments: int) -> None:
         for line in _run(program, stem, dtype, *map(str, arguments)).splitlines():
             symbol, name, threads, dynamic = line.split("\t")
             name = re.sub(r"^void |<(float|__half|__nv_bfloat16)>|\(.*", "", name)  # the dtype stands beside it
             variant = f"{name} threads={threads}" + (f" dynamic_shared={dynamic}" if dynamic != "0" else "")
             registers, spills, static = kernels[symbol]
-            launches.append((variant, int(threads), registers, spills, static + int(dynamic)))
+            launches.append({
+                "variant": variant, "threads": int(threads), "registers": registers, "spills": spills,
+                "shared_bytes": static + int(dynamic), "multiples_of_16": [], "stages": partial(stages, symbol),
+            })  # fmt: skip
 
     parameters = {stem: names.split(", ") for stem, names in re.findall(r"(.+)\t(.+)", _run(program))}
     return SimpleNamespace(parameters=parameters, **{stem: partial(launcher, stem) for stem in parameters})
@@ -141,16 +182,30 @@ def _use_triton_compiler(target: str, launches: list[Launch]) -> None:
     from triton.runtime.jit import JITFunction
 
     run = JITFunction.run
+    built: dict[str, Launch] = {}
+
+    def stages(kernel: Any) -> dict[str, str]:
+        cubin = Path(tempfile.mkdtemp(dir=os.environ["TRITON_CACHE_DIR"]), "cubin")
+        cubin.write_bytes(kernel.asm["cubin"])
+        above = {kind: str(kernel.asm[kind]) for kind in ("ttir", "ttgir", "llir", "ptx")}
+        return above | {"sass": _code(cubin, "sass")[kernel.metadata.name]}
 
     def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         with contextlib.redirect_stdout(io.StringIO()) as report:
             kernel = run(function, *args, grid=grid, warmup=True, **options)
         # One kernel, or none if an earlier launch came to the same.
         for registers, spills, static in parse_ptxas(report.getvalue()).values():
-            warps = kernel.metadata.num_warps
-            constants = [f"{function.arg_names[path[0]]}={value}" for path, value in kernel.src.constants.items()]
+            warps, names = kernel.metadata.num_warps, function.arg_names
+            constants = [f"{names[path[0]]}={value}" for path, value in kernel.src.constants.items()]
+            multiples = [names[path[0]] for path, told in kernel.src.attrs.items() if ["tt.divisibility", 16] in told]
             variant = " ".join([kernel.metadata.name, *constants, f"num_warps={warps}"])
-            launches.append((variant, warps * 32, registers, spills, static + kernel.metadata.shared))
+            built[kernel.hash] = {
+                "variant": variant, "threads": warps * 32, "registers": registers, "spills": spills,
+                "shared_bytes": static + kernel.metadata.shared, "multiples_of_16": multiples,
+                "stages": partial(stages, kernel),
+            }  # fmt: skip
+        if kernel:  # none while _jit_variants only counts
+            launches.append(built[kernel.hash])
         return kernel
 
     JITFunction.run = compile_only
@@ -159,42 +214,81 @@ def _use_triton_compiler(target: str, launches: list[Launch]) -> None:
     driver.set_active(SimpleNamespace(get_current_target=lambda: gpu, get_current_device=int, get_current_stream=int))
 
 
-def _entries(operation: Operation, one: Implementation, target: str, launches: list[Launch]) -> list[dict[str, Any]]:
+def _launch(operation: Operation, one: Implementation, shape: Shape, dtype: str) -> None:
     import torch
 
-    entries: list[dict[str, Any]] = []
+    *inputs, out = (torch.empty(shape, dtype=getattr(torch, dtype)) for _ in range(operation.n_inputs + 1))
+    one.prepare(tuple(inputs), out)()
+
+
+def _jit_variants(operation: Operation, one: Implementation) -> Counter[str]:
+    """By kernel, how many variants Triton's JIT would build for every size of SWEEP in every dtype."""
+    from triton.knobs import runtime
+
+    asked: set[tuple[str, str]] = set()
+
+    def instead(*, key: str, fn: Any, **_: Any) -> bool:
+        asked.add((fn.name, key))
+        return True  # do not compile
+
+    runtime.jit_cache_hook = instead
     for dtype in DTYPES:
-        for shape in SHAPES[operation.kind]:
-            launches.clear()
-            *inputs, out = (torch.empty(shape, dtype=getattr(torch, dtype)) for _ in range(operation.n_inputs + 1))
-            one.prepare(tuple(inputs), out)()
-            for variant, threads, registers, spills, shared in launches:
-                entry = {
-                    "dtype": dtype, "target": target, "variant": variant, "threads": threads, "registers": registers,
-                    "spills": spills, "shared_bytes": shared, "occupancy": occupancy(target, threads, registers, shared)
-                }  # fmt: skip
-                if entry not in entries:
-                    entries.append(entry)
+        for n in SWEEP:
+            _launch(operation, one, (64, n) if operation.kind == "rows" else (n,), dtype)
+    runtime.jit_cache_hook = None
+    return Counter(name.split(".")[-1] for name, _ in asked)
+
+
+def _entries(
+    operation: Operation, one: Implementation, given: argparse.Namespace, launches: list[Launch]
+) -> list[dict[str, Any]]:
+    entries: dict[str, dict[str, Any]] = {}
+    stages: dict[str, Callable[[], dict[str, str]]] = {}
+    shapes = SHAPES[operation.kind] + ((CONTRAST[operation.kind],) if given.stages else ())
+    # First, because Triton asks for nothing that it has compiled already.
+    variants = _jit_variants(operation, one) if given.stages and one.language == "triton" else Counter()
+    for dtype, shape in product(given.dtypes.split(","), shapes):
+        launches.clear()
+        _launch(operation, one, shape, dtype)
+        for launch in launches:
+            facts = {name: value for name, value in launch.items() if name != "stages"}
+            resources = (facts[name] for name in ("threads", "registers", "shared_bytes"))
+            facts["occupancy"] = occupancy(given.target, *resources)
+            key = f"{dtype} {facts}"  # launches that come to the same are one
+            stages.setdefault(key, launch["stages"])
+            entries.setdefault(key, {"dtype": dtype, "target": given.target, "shape": list(shape), **facts})
     if not entries:
         raise RuntimeError("it launched nothing, or ptxas reported nothing")
-    return entries
+    if given.stages:
+        folder = given.stages / operation.name / one.name.replace("/", "_")
+        folder.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor() as pool:  # a disassembler takes half a second to start
+            for entry, code in zip(entries.values(), pool.map(lambda key: stages[key](), entries), strict=True):
+                words = (entry["variant"], "x".join(map(str, entry["shape"])), entry["dtype"])
+                for suffix, text in code.items():
+                    name = re.sub(r"[^\w=.]+", ".", ".".join((*words, suffix)))  # a template's brackets, too
+                    (folder / name).write_text(text, encoding="utf-8")
+                entry["instructions"] = instructions(code["sass"])
+                if count := variants.get(entry["variant"].split()[0]):
+                    entry["jit"] = {"launches": len(DTYPES) * len(SWEEP), "variants": count}
+    return list(entries.values())
 
 
-def _compile(operation: Operation, target: str, directory: Path) -> dict[str, Any]:
+def _compile(operation: Operation, given: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """{"facts", "reasons"}, the results of `facts`, in the process of its own."""
     found: Facts = {}
     reasons: dict[str, list[str]] = {}
     launches: list[Launch] = []
     with ThreadPoolExecutor(1) as pool:
-        native = pool.submit(_native_module, operation, target, directory, launches)  # beside Triton's compiler
+        native = pool.submit(_native_module, operation, given.target, directory, launches)  # beside Triton's compiler
         from compare.operations import implementations
 
         with contextlib.suppress(sources.MissingTriton):  # every twin says so when it is loaded
-            _use_triton_compiler(target, launches)
+            _use_triton_compiler(given.target, launches)
         with patch("bindings.load", lambda executor: native.result()), patch("compare.sources.use_interpreter"):
             for one in reversed(implementations(operation)):  # Triton first
                 try:
-                    found[one.name] = _entries(operation, one, target, launches)
+                    found[one.name] = _entries(operation, one, given, launches)
                 except Exception as error:  # a compiler may fail in any way, and the others' facts still stand
                     text = " ".join(str(error).split())[:300] or type(error).__name__
                     reasons.setdefault(text, []).append(one.name)
@@ -205,13 +299,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compare.compiled")
     parser.add_argument("operation", choices=OPERATIONS)
     parser.add_argument("--target", choices=LIMITS, default=default_target())
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--stages", type=Path, help="write the code on its way down there, and say more of it")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         # ptxas' report comes on standard output, for compile_only, and only of kernels that are not in the cache: hence
         # an empty one. The public face takes CPU tensors where it sees no GPU.
         os.environ |= dict(TRITON_CACHE_DIR=directory, TRITON_DUMP_PTXAS_LOG="1", TRITON_INTERPRET="0")
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        print(json.dumps(_compile(OPERATIONS[given.operation], given.target, Path(directory))))
+        print(json.dumps(_compile(OPERATIONS[given.operation], given, Path(directory))))
 
 
 if __name__ == "__main__":

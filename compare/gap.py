@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from compare.record import Record, measured_on, stamped
+from compare.registry import OPERATIONS
 
 NO_GAP = 1.05
 
@@ -78,6 +79,13 @@ def times(record: Record, dtype: str) -> list[Record]:
     sources = {(entry["implementation"], entry.get("fingerprint")) for entry in timed}
     good = {source for source in sources if passed(record, source[0], dtype, source[1])}
     return [entry for entry in timed if (entry["implementation"], entry.get("fingerprint")) in good]
+
+
+def passes(record: Record) -> dict[str, int]:
+    """Passes issued over global memory, an element, by implementation; eager PyTorch's are those of its composition."""
+    operation = OPERATIONS.get(record["operation"])
+    issued = {e["name"]: sum(e["passes"].values()) for e in record["implementations"] if e.get("passes")}
+    return ({"eager": operation.composition_passes} if operation else {}) | issued
 
 
 def one_run(there: list[Record]) -> list[Record]:

@@ -5,6 +5,7 @@ What this machine cannot tell is None: nothing here fails for the lack of a GPU,
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -13,6 +14,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -23,6 +25,7 @@ THROTTLING = {  # NVML's bits, but for the two lowest: an idle GPU, and clocks t
 }  # fmt: skip
 SM, MEMORY, SENSOR = 1, 2, 0  # NVML's kinds of clock, and of temperature
 OF_A_GPU = "gpu driver compute_capability sm_count l2_bytes memory_bytes peak_bytes_per_s peak_source clocks throttled"
+OF_A_GPU += " other_processes"
 
 
 @cache
@@ -75,6 +78,20 @@ def clock_sample(device: Any = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def other_processes(device: Any = None) -> list[dict[str, Any]] | None:
+    """The other compute processes on the GPU: [{"pid", "name", "memory_bytes"}]. `device` as in clock_sample.
+
+    None where that cannot be told: in a container NVML may count in the host's process ids, and only a list that holds
+    our own id says for sure who the others are.
+    """
+    nvml, ask = _nvml(device)
+    running = ask("ComputeRunningProcesses") or []
+    if os.getpid() not in [process.pid for process in running]:
+        return None
+    return [{"pid": each.pid, "name": _try(nvml.nvmlSystemGetProcessName, each.pid), "memory_bytes": each.usedGpuMemory}
+            for each in running if each.pid != os.getpid()]  # fmt: skip
+
+
 def describe(device: Any = None) -> dict[str, Any]:
     """record["machine"]: bytes, bytes/s, MHz; "date" is UTC to the second. `device` as in clock_sample.
 
@@ -98,6 +115,19 @@ def describe(device: Any = None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def latency() -> list[dict[str, Any]]:
+    """record["latency"]: [{"memory", "cycles", "nanoseconds"}], what one dependent read takes, by bindings/probe on the
+    GPU that is current; [] without a GPU or nvcc."""
+    from bindings.build import HERE, find_nvcc
+
+    with TemporaryDirectory() as folder:
+        program = f"{folder}/latency"
+        build = ("-std=c++17", "-O3", "-arch=native", str(HERE / "probe" / "latency.cu"), "-o", program)
+        _try(lambda: _run(find_nvcc().path, *build))
+        rows = [line.split() for line in (_run(program) or "").splitlines()]
+    return [{"memory": name, "cycles": float(cycles), "nanoseconds": float(time)} for name, cycles, time in rows]
+
+
 def _gpu(device: Any) -> dict[str, Any]:
     import torch
 
@@ -111,6 +141,7 @@ def _gpu(device: Any) -> dict[str, Any]:
         "compute_capability": f"{properties.major}.{properties.minor}", "sm_count": properties.multi_processor_count,
         "l2_bytes": properties.L2_cache_size, "memory_bytes": properties.total_memory,
         "peak_bytes_per_s": peak, "peak_source": source, "clocks": clocks, "throttled": throttled,
+        "other_processes": other_processes(device),
     }  # fmt: skip
 
 

@@ -85,12 +85,13 @@ def call(
 
 
 def plan(
-    operation: Operation, rung: Rung, language: str, inputs: tuple[Tensor, ...], out: Tensor
+    operation: Operation, rung: Rung, language: str, inputs: tuple[Tensor, ...], out: Tensor, bare: bool = False
 ) -> Callable[[], None]:
     """Validate, allocate scratch, and return the launch: it fills `out`, on the stream that is current when called.
 
     The launch keeps every buffer alive and allocates nothing, so it can be timed and captured. Its scratch belongs to
-    it: no two of its launches may run at the same time. Raises as `softmax`.
+    it: no two of its launches may run at the same time. bare: only the call of the native launcher (on the stream that
+    is current now) or of the twin's host function, to see what host time the rest takes. Raises as `softmax`.
     """
     _validate_inputs(operation, inputs)
     _validate_out(operation, inputs, out)
@@ -104,7 +105,7 @@ def plan(
         if out.numel() > MOST_ELEMENTS:
             raise ValueError(f"{operation.name}: got {out.numel()} elements, wanted at most {MOST_ELEMENTS}")
     stem = operation.stem(rung.name)
-    return (_plan_triton if language == "triton" else _plan_cuda)(stem, values, out)
+    return (_plan_triton if language == "triton" else _plan_cuda)(stem, values, out, bare)
 
 
 def implementations(operation: Operation) -> list[Implementation]:
@@ -243,7 +244,7 @@ def _arguments(parameters: list[str], values: dict[str, Any]) -> list[Any]:
     return [value() if isinstance(value, partial) else value for value in chosen]
 
 
-def _plan_cuda(stem: str, values: dict[str, Any], out: Tensor) -> Callable[[], None]:
+def _plan_cuda(stem: str, values: dict[str, Any], out: Tensor, bare: bool) -> Callable[[], None]:
     on_gpu = out.device.type == "cuda"
     module = bindings.load("gpu" if on_gpu else "cpu_model")
     launcher = getattr(module, stem)
@@ -266,10 +267,14 @@ def _plan_cuda(stem: str, values: dict[str, Any], out: Tensor) -> Callable[[], N
                     f"set TORCH_CUDA_ARCH_LIST={major}.{minor} and run again"
                 ) from error
 
-    return launch
+    def launch_bare(keep_alive: list[Any] = arguments) -> None:
+        launcher(dtype, *addresses, stream_now)
+
+    stream_now = torch.cuda.current_stream(out.device).cuda_stream if on_gpu else 0
+    return launch_bare if bare else launch
 
 
-def _plan_triton(stem: str, values: dict[str, Any], out: Tensor) -> Callable[[], None]:
+def _plan_triton(stem: str, values: dict[str, Any], out: Tensor, bare: bool) -> Callable[[], None]:
     on_gpu = out.device.type == "cuda"
     if on_gpu and sources.interpreted():
         raise RuntimeError("TRITON_INTERPRET is set: Triton would interpret on the CPU; unset it, or use CPU tensors")
@@ -283,7 +288,7 @@ def _plan_triton(stem: str, values: dict[str, Any], out: Tensor) -> Callable[[],
         with _on_device(out.device):
             function(*arguments)
 
-    return launch
+    return partial(function, *arguments) if bare else launch
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 SCHEMA = 1
 ENTRIES = ("checks", "measurements", "copies", "host", "traffic")
 KEY = ("implementation", "shape", "dtype", "method", "executor")
+FACT = ("target", "dtype", "variant", "multiples_of_16")  # what tells two compiled kernels apart
 WIDTH = 120
 
 Record = dict[str, Any]
@@ -104,7 +105,10 @@ def merge(old: Record, new: Record) -> Record:
     for entry in new["implementations"]:
         before = implementations.get(entry["name"], {})
         if before.get("fingerprint") == entry.get("fingerprint"):  # same source: facts found only earlier still hold
+            facts = {str([fact.get(key) for key in FACT]): fact
+                     for one in (before, entry) for fact in one.get("compiled", [])}  # fmt: skip
             entry = {**entry, **before, **{key: value for key, value in entry.items() if value not in (None, [], {})}}
+            entry |= {"compiled": list(facts.values())} if facts else {}
         implementations[entry["name"]] = entry
     merged["implementations"] = list(implementations.values())
     runs = {entry["run"] for name in ENTRIES for entry in merged[name]} - {new["machine"]["date"]}
@@ -133,9 +137,10 @@ def stale(record: Record, current: dict[str, str]) -> list[str]:
     return [name for name, value in prints.items() if measured.get(name, {value}) != {current.get(name)}]
 
 
-def describe(record: Record, file: str | Path, current: dict[str, str]) -> Record:
-    """What a run says of a saved record that it shows: {file, gpu, date, fresh, stale}."""
-    machine, changed = measured_on(record), stale(record, current)
+def describe(record: Record, file: str | Path, current: dict[str, str] | None = None) -> Record:
+    """What a run says of a saved record that it shows: {file, gpu, date, fresh, stale}. Without `current`, as `stale`
+    takes it, nothing is stale."""
+    machine, changed = measured_on(record), [] if current is None else stale(record, current)
     where = {"file": Path(file).as_posix(), "gpu": machine.get("gpu"), "date": machine["date"][:10]}
     return {**where, "fresh": not changed, "stale": changed}
 
@@ -159,7 +164,7 @@ def with_speed(record: Record, saved: Record) -> Record:
     record, saved = stamped(record), stamped(saved)
     names = {entry["name"] for entry in record["implementations"]}
     others = [entry for entry in saved["implementations"] if entry["name"] not in names]
-    borrowed = {"measurements": saved["measurements"], "copies": saved["copies"], "machine": saved["machine"]}
+    borrowed = {name: saved[name] for name in ("measurements", "copies", "host", "traffic", "machine")}
     borrowed["earlier_machines"] = saved.get("earlier_machines", [])
     borrowed["implementations"] = [*record["implementations"], *others]
     return {**record, **borrowed, "checks": [*record["checks"], *saved["checks"]]}

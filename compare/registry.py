@@ -45,6 +45,7 @@ class Operation:
     reference: Callable[..., Tensor]  # float64 in, float64 out; must not share code with an implementation
     composition: Callable[..., Tensor]  # (*inputs, out) of PyTorch operations; what torch.compile is given
     composition_kernels: int  # that eager PyTorch launches for it; 1 = it is the one-call operation, not timed twice
+    composition_passes: int  # over global memory, an element, that these issue
     one_call: str | None  # PyTorch's own operation, as "torch.softmax", where there is one
     one_call_into: Callable[..., Tensor] | None  # (*inputs, out)
     default_shapes: tuple[Shape, ...]
@@ -151,6 +152,7 @@ SOFTMAX = Operation(
     reference=_softmax_reference,
     composition=_softmax_composition,
     composition_kernels=5,
+    composition_passes=8,  # max 1R; subtract, exp and divide 1R + 1W each; sum 1R
     one_call="torch.softmax",
     one_call_into=_softmax_one_call,
     default_shapes=tuple(_rows(n) for n in (256, 1024, 4096, 12288, 65536)),
@@ -184,6 +186,7 @@ VECTOR_ADD = Operation(
     reference=_add_reference,
     composition=_add_one_call,
     composition_kernels=1,
+    composition_passes=3,
     one_call="torch.add",
     one_call_into=_add_one_call,
     default_shapes=(SMALL_SIZES[0], SMALL_SIZES[4], LARGE_SIZES[1]),
@@ -203,6 +206,7 @@ ADD_RELU = Operation(
     reference=_add_relu_reference,
     composition=_add_relu_composition,
     composition_kernels=2,
+    composition_passes=5,
     one_call=None,
     one_call_into=None,
     default_shapes=(SMALL_SIZES[0], SMALL_SIZES[4], LARGE_SIZES[1]),

@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import bindings
-from compare import baselines, compiled, correctness, lines, machine, operations, sanitizer, sources, tables, timing
+from compare import (
+    baselines,
+    compiled,
+    correctness,
+    inside,
+    lines,
+    machine,
+    operations,
+    sanitizer,
+    sources,
+    tables,
+    timing,
+)
 from compare import record as records
 from compare.registry import DTYPES, LANGUAGES, Implementation, Operation, Shape
 from compare.sources import Environment
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
     from compare.record import Record
 
 OK, INCORRECT, INTERRUPTED = 0, 1, 130
+ON_A_GPU = ("host", "ncu", "sanitize")  # options
 
 
 def compare(operation: Operation, options: argparse.Namespace, console: Console) -> tuple[int, Record]:
@@ -42,12 +55,13 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
     device = options.device or ("cuda" if machine.gpu_usable() else "cpu")
     if device == "cuda" and not machine.gpu_usable():
         raise Environment("--device cuda: no NVIDIA GPU is usable here; leave the option out to run without one")
-    if device == "cpu" and options.sanitize:
-        raise Environment("--sanitize needs an NVIDIA GPU; on the CPU the tests run the sanitizers of the CPU model")
+    needs = [option for option in ON_A_GPU if vars(options)[option]]
+    if device == "cpu" and needs:
+        raise Environment(f"--{needs[0]} needs an NVIDIA GPU; leave it out to run without one")
     if device == "cpu":
         sources.use_interpreter()
     operations.run_on(device)
-    chosen = _chosen([*operations.implementations(operation), *baselines.baselines(operation)], options.only)
+    chosen = _chosen(baselines.everything(operation), options.only)
     _validate_shapes(operation, options.shapes or ())
     tests = _test_counts(options.tests) if options.tests else None
     path = options.output_dir / f"{operation.name}.json"
@@ -65,10 +79,15 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         _compile_facts(record, *facts.result(), console)
         if device == "cuda" and not options.no_speed:
             status = max(status, _measure(record, operation, chosen, options, console))
+        if device == "cuda" and options.full and (found := machine.latency()):
+            record["latency"] = found
         if options.sanitize:
             status = max(status, _sanitize(record, operation, console))
         if tests:
             record["tests"] = tests | _when(record)
+        if options.host or options.ncu:
+            with console.status("host times, ncu"):
+                _apart(record, operation, options)
     except KeyboardInterrupt:
         console.print("interrupted; what was found is kept")
         status = INTERRUPTED
@@ -78,6 +97,25 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         record = _add(record, path)
     console.print(f"record: {path}")
     return status, record
+
+
+def inspect(operation: Operation, options: argparse.Namespace, console: Console) -> None:
+    """Compile facts down to the machine code, for options.target, into the record; the code itself beside it.
+
+    Raises Environment if nothing could be compiled.
+    """
+    path, stages = options.output_dir / f"{operation.name}.json", options.output_dir.resolve() / "stages"
+    command = shlex.join(["python", "-m", "compare", *sys.argv[1:]])
+    record = records.new(operation.name, command, machine.describe("cpu"))
+    _add(record, path)  # an unwritable folder shows now
+    _lines(record, operation, console)
+    dtypes = ",".join(options.dtype or ["float32"])
+    facts, reasons = compiled.facts(operation.name, options.target, "--dtypes", dtypes, "--stages", str(stages))
+    _compile_facts(record, facts, reasons, console)
+    if not facts:
+        raise Environment("nothing was compiled; the lines above say why")
+    _add(record, path)
+    console.print(f"record: {path}\ncode on its way down: {stages / operation.name}")
 
 
 def _add(record: Record, path: Path) -> Record:
@@ -126,19 +164,13 @@ def _compile_facts(record: Record, facts: dict[str, list[Record]], reasons: list
     for entry in record["implementations"]:
         if entry["language"] != "torch":
             entry["compiled"] = facts.get(entry["name"], [])
-    console.print(tables.compiled(record))
+    console.print(inside.compiled(record))
     for reason in reasons:
         console.print(f"compile facts: {reason}")
 
 
-def _check(
-    record: Record,
-    operation: Operation,
-    chosen: list[Implementation],
-    device: str,
-    options: argparse.Namespace,
-    console: Console,
-) -> int:
+def _check(record: Record, operation: Operation, chosen: list[Implementation], device: str,
+           options: argparse.Namespace, console: Console) -> int:  # fmt: skip
     """Check every implementation that is to be had, on every check shape and dtype. Its status: OK or INCORRECT.
 
     torch.compile, which takes seconds a shape, is only checked where it is measured.
@@ -179,6 +211,8 @@ def _measure(
     wrong = {(c["implementation"], c["dtype"]) for c in record["checks"] if c["status"] not in ("passed", "refused")}
     shapes = options.shapes or (operation.full_shapes if options.full else operation.default_shapes)
     dtypes = options.dtype or (["float32", "bfloat16"] if options.full else ["float32"])
+    for other in record["machine"]["other_processes"] or ():
+        console.print("another process is on the GPU: pid {pid}, {name}, {memory_bytes} bytes".format(**other))
     clock = timing.CudaClock("cuda", record["machine"]["peak_bytes_per_s"])
     with _progress(console, "measuring", len(dtypes) * len(shapes)) as advance:
         for dtype in dtypes:
@@ -186,11 +220,25 @@ def _measure(
                 advance(f"{'x'.join(map(str, shape))} {dtype}")
                 right = [i for i in chosen if (i.name, dtype) not in wrong]
                 cell = timing.measure_cell(
-                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed
-                )
+                    operation, shape, getattr(torch, dtype), right, clock, correctness.recheck, seed=options.seed,
+                    max_noise=options.max_noise / 100,
+                )  # fmt: skip
                 record["measurements"] += cell.measurements
                 record["copies"] += cell.copies
     return INCORRECT if any(m["status"] in ("failed", "error") for m in record["measurements"]) else OK
+
+
+def _apart(record: Record, operation: Operation, options: argparse.Namespace) -> None:
+    """What --host and --ncu ask for."""
+    from compare import apart  # for a GPU alone
+
+    if reason := timing.refuse_reason():
+        raise Environment(reason)
+    torch.cuda.empty_cache()  # other processes need it now
+    if options.host:
+        record["host"] = apart.host(operation, record)
+    if options.ncu:
+        record["traffic"] = apart.traffic(operation, record)
 
 
 def _sanitize(record: Record, operation: Operation, console: Console) -> int:

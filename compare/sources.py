@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from bindings.build import HERE as BINDINGS
 from bindings.build import ROOT
@@ -26,6 +28,21 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 class Environment(RuntimeError):
     """This machine lacks something that is needed. The text says why and what to do, in one line."""
+
+
+def run_apart(what: str, command: list[str], limit_s: float, **environment: str) -> str:
+    """The output of a process of its own, which can import this package. Raises Environment with `what` and what it
+    said last, or a line of ncu's that says what failed."""
+    how: dict[str, Any] = {"cwd": BINDINGS.parent, "env": {**os.environ, **environment}, "timeout": limit_s}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, **how)
+    except subprocess.TimeoutExpired:
+        raise Environment(f"{what}: not finished after {limit_s} s") from None
+    if done.returncode:
+        said = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+        telling = [line for line in said if line.startswith("==ERROR==")] + said[-1:]
+        raise Environment(f"{what}: {[*telling, f'exit status {done.returncode}'][0]}")
+    return done.stdout
 
 
 class MissingTriton(Environment):
@@ -103,6 +120,14 @@ def require_triton() -> None:
                 f"triton {version}'s interpreter does not work with numpy {numpy.__version__}; "
                 "pip install 'triton>=3.8', or 'numpy<2.4'"
             )
+
+
+def load_triton_driver() -> None:
+    """Do what Triton does once a process: be imported, compile its driver, load it. Raises MissingTriton."""
+    require_triton()
+    from triton.runtime.driver import driver
+
+    driver.active.get_current_device()
 
 
 @cache

@@ -7,7 +7,9 @@ Graph: for short launches. Many launches captured in one CUDA graph and replayed
     each launch has the next of many sets of buffers, which together exceed the L2 cache.
 
 Both are interleaved: each round times every implementation once, in a new random order, so that a drift of the clocks
-meets all alike. Rounds end when every median is known to `max_noise`, or when `limit_s` is over. No sample is dropped.
+meets all alike. Rounds end when every median is known to `max_noise`, or when `limit_s` is over. Between rounds the GPU
+is asked for its clocks, temperature, power and whether it throttles; samples taken while it did are marked. No sample
+is dropped.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from compare import machine
 from compare.registry import Implementation, Operation, Shape
 
 Launch = Callable[[], None]
@@ -37,6 +42,7 @@ MAX_SETS, MIN_LAUNCHES = 4096, 32  # of buffers; in one graph, which share what 
 # Samples: before the noise target may end the rounds; before limit_s may; the most.
 MIN_SAMPLES, LIMITED_SAMPLES, MAX_SAMPLES = 10, 3, 500
 WARM_UP = 0.1  # of limit_s, before the samples
+WATCH = 0.05  # seconds between two looks at the GPU's state
 SCRATCH = 3  # tensors of the output's size that an implementation may allocate for itself (eager does)
 SLEEP, MAX_SLEEP = 1 << 18, 1 << 27  # GPU cycles: about 0.1 ms and 0.07 s
 
@@ -74,6 +80,9 @@ class Clock(Protocol):
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """All launches as one, by a CUDA graph. Raises what ended the capture."""
 
+    def state(self) -> Entry:
+        """The GPU's state now, as machine.clock_sample gives it."""
+
 
 class CudaClock:
     """The clock of one GPU, on its current stream. `peak_bytes_per_s` is machine.py's. Holds 2 x L2 of memory."""
@@ -96,13 +105,19 @@ class CudaClock:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.device)
 
+    def state(self) -> Entry:
+        return machine.clock_sample(self.device)
+
+    def flush(self) -> None:
+        torch.amax(self._lines, dim=1, out=self._maxima)
+
     def span(self, launch: Launch, flush: bool = True) -> float:
         """The GPU sleeps while the host enqueues everything. If it was there before the host had done so, host time is
         inside the span: it is taken again after a longer sleep."""
         while True:
             torch.cuda._sleep(self._sleep)
             if flush:
-                torch.amax(self._lines, dim=1, out=self._maxima)
+                self.flush()
             self._start.record()
             launch()
             self._end.record()
@@ -134,10 +149,11 @@ class CudaClock:
 class CellResult(NamedTuple):
     """Entries for record["measurements"] and record["copies"].
 
-    Beyond the fields that every entry has: "stopped" ("noise" or "limit": what ended the rounds), and "note" if the
-    effective bandwidth is above the peak by no more than caching explains. Cold: "empty_span_seconds" (not subtracted)
-    and "first_call_seconds" (prepare and first launch, compilation included). Graph: "launches" in a replay, and the
-    number of "sets" of buffers that they rotate through. A copy has no "implementation".
+    Beyond the fields that every entry has: "stopped" ("noise" or "limit": what ended the rounds), "throttled_samples"
+    (their indices), and "note" if the effective bandwidth is above the peak by no more than caching explains. Cold:
+    "empty_span_seconds" (not subtracted) and "first_call_seconds" (prepare and first launch, with what is compiled
+    then). Graph: "launches" in a replay, and the number of "sets" of buffers that they rotate through. A copy has no
+    "implementation", and holds the cell's "gpu_state": {"before", "during" ({what: [lowest, highest]}), "after"}.
     """
 
     measurements: list[Entry]
@@ -168,10 +184,11 @@ def measure_cell(
         with torch.cuda.device_of(torch.empty(0, device=clock.device)):
             timed = _attempt(entries, _allocate, operation, shape, dtype, implementations, clock, seed, entries) or []
             timed = [one for one in timed if _attempt([one.entry], _start, one, clock)]
-            timed, _ = _sample(timed, rng, -1.0, WARM_UP * limit_s)  # no noise is so low: until the limit
-            timed, stopped = _sample(timed, rng, max_noise, limit_s)
+            timed, *_ = _sample(timed, rng, -1.0, WARM_UP * limit_s, dict)  # no noise is so low: until the limit
+            timed, stopped, states = _sample(timed, rng, max_noise, limit_s, clock.state)
+            head["gpu_state"], throttled = _watched(states)
             for one in timed:
-                one.entry["stopped"] = stopped
+                one.entry |= {"stopped": stopped, "throttled_samples": throttled}
                 _attempt([one.entry], _finish, one, operation, clock, recheck, rng)
         result.copies.append(entries[0])
         result.measurements.extend(entries[1:])
@@ -190,6 +207,12 @@ def noise(samples_ns: Sequence[int]) -> float:
         return math.inf
     low = max(0, math.floor((n - 1.96 * math.sqrt(n)) / 2))
     return (ordered[n - 1 - low] - ordered[low]) / 2 / statistics.median(ordered)
+
+
+def summary(samples_ns: Sequence[int]) -> Entry:
+    """An entry's "seconds": median and quartiles of one sample or more, and their number."""
+    q1, median, q3 = (float(ns) / 1e9 for ns in np.percentile(samples_ns, (25, 50, 75)))
+    return {"median": median, "q1": q1, "q3": q3, "n": len(samples_ns)}
 
 
 def bytes_needed(operation: Operation, shape: Shape, itemsize: int, sets: int, outputs: int, users: int) -> int:
@@ -281,19 +304,35 @@ def _start(one: _Timed, clock: Clock) -> None:
         raise _Stop("skipped", f"not captured in a CUDA graph: {type(error).__name__}: {error}") from None
 
 
-def _sample(timed: list[_Timed], rng: random.Random, max_noise: float, limit_s: float) -> tuple[list[_Timed], str]:
-    """Takes new samples; returns those that gave all of theirs, and what ended the rounds."""
-    begun = perf_counter()
+def _sample(timed: list[_Timed], rng: random.Random, max_noise: float, limit_s: float,
+            state: Callable[[], Entry]) -> tuple[list[_Timed], str, list[tuple[int, Entry]]]:  # fmt: skip
+    """Takes new samples; returns those that gave all of theirs, what ended the rounds, and (rounds taken, GPU's state)
+    as it was before, now and then between them, and after."""
+    states, stopped = [(0, state())], "limit"
+    begun = looked = perf_counter()
     for one in timed:
         one.samples_ns = []
     for taken in range(1, MAX_SAMPLES + 1):
         rng.shuffle(timed)
         timed = [one for one in timed if _attempt([one.entry], _take, one)]
         if taken >= MIN_SAMPLES and all(noise(one.samples_ns) <= max_noise for one in timed):
-            return timed, "noise"
+            stopped = "noise"
+            break
         if taken >= LIMITED_SAMPLES and perf_counter() - begun > limit_s:
             break
-    return timed, "limit"
+        if perf_counter() - looked > WATCH:
+            states.append((taken, state()))
+            looked = perf_counter()
+    return timed, stopped, [*states, (taken, state())]
+
+
+def _watched(states: list[tuple[int, Entry]]) -> tuple[Entry, list[int]]:
+    """A cell's "gpu_state", and the rounds next to which the GPU was seen to throttle."""
+    rounds = [range(a, b) for (a, x), (b, y) in pairwise(states) if x.get("throttled") or y.get("throttled")]
+    seen = {what: [state[what] for _, state in states if state[what] is not None] for what in states[0][1]}
+    during = {what: [min(values), max(values)] for what, values in seen.items() if values and what != "throttled"}
+    during["throttled"] = sorted({word for words in seen.get("throttled", ()) for word in words})
+    return {"before": states[0][1], "during": during, "after": states[-1][1]}, [at for some in rounds for at in some]
 
 
 def _take(one: _Timed) -> None:
@@ -307,10 +346,10 @@ def _finish(one: _Timed, operation: Operation, clock: Clock, recheck: Recheck, r
     """Judges the samples, then has the output checked again; only what stands both gets its seconds."""
     cold, at, peak = one.entry["method"] == "cold", rng.randrange(len(one.outs)), clock.peak_bytes_per_s or math.inf
     out, least = one.outs[at], operation.least_bytes(tuple(one.entry["shape"]), one.outs[at].itemsize)
-    q1, median, q3 = (ns / 1e9 for ns in statistics.quantiles(one.samples_ns, n=4, method="inclusive"))
+    seconds = summary(one.samples_ns)
     # What memory need not have moved inside the span. Cold: writes that L2 still holds. Graph: its share of the sets.
     cached = min(out.nbytes, clock.l2_bytes) if cold else min(least, clock.l2_bytes // len(one.outs))
-    speed, most = least / median, peak * least / (least - cached) if cached < least else math.inf
+    speed, most = least / seconds["median"], peak * least / (least - cached) if cached < least else math.inf
     if speed > most:
         found = f"{speed:.3g} bytes/s, at most {most:.3g} at a peak of {peak:.3g}"
         raise _Stop("error", f"above the card's peak: {found}; the timing is wrong")
@@ -323,5 +362,4 @@ def _finish(one: _Timed, operation: Operation, clock: Clock, recheck: Recheck, r
             raise _Stop("failed", wrong)
     if speed > peak:
         one.entry["note"] = f"above the card's peak: {cached:,} of {least:,} bytes a launch may have stayed in L2"
-    one.entry["seconds"] = {"median": median, "q1": q1, "q3": q3, "n": len(one.samples_ns)}
-    one.entry |= {"samples_ns": one.samples_ns, "effective_bytes_per_s": speed}
+    one.entry |= {"seconds": seconds, "samples_ns": one.samples_ns, "effective_bytes_per_s": speed}

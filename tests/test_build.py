@@ -230,6 +230,14 @@ def test_a_build_with_nothing_to_do_is_quick():
     assert float(run(code, ROOT).stdout) < 0.5  # 0.1 s on an idle machine
 
 
+def test_every_launchers_time_to_compile_is_known_after_a_build(monkeypatch):
+    took = build.build_seconds("cpu_model")
+    assert took.keys() == {path.stem for path in (ROOT / "bindings").glob("*.cu")}
+    assert all(0.05 < seconds < 600 for seconds in took.values())
+    monkeypatch.setattr(build, "CHECKOUT", False)  # an installed package brought its module
+    assert build.build_seconds("cpu_model") == {}
+
+
 # What a wheel holds
 
 
@@ -244,7 +252,7 @@ def test_a_wheel_carries_its_sources_and_runs_from_another_folder(checkout, tmp_
     names = zipfile.ZipFile(wheel).namelist()
     for source in [*ROOT.glob("cuda/*.cu*"), *ROOT.glob("triton/*.py"), *ROOT.glob("results/*/*.json")]:
         assert f"bindings/carried/{source.relative_to(ROOT).as_posix()}" in names
-    assert any(name.startswith("bindings/_cpu_model") for name in names)
+    assert any(name.startswith("bindings/_cpu_model") for name in names) and "compare/section.j2" in names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"bindings", "compare"}
 

@@ -1,6 +1,8 @@
 """The command line: what it prints, writes and returns, and what it says when something is in the way."""
 
+import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -40,7 +42,7 @@ def test_help_lists_every_option_and_imports_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
-    options += " --tests --sanitize --self-test"
+    options += " --tests --sanitize --self-test --max-noise --against --format --host --ncu --inspect --target --style"
     for option in options.split():
         assert option in done.stdout
 
@@ -60,8 +62,14 @@ def test_list_names_every_operation_and_rung(capsys):
         (["softmax", "--dtype", "float64"], "got 'float64', wanted some of float32, float16, bfloat16"),
         (["softmax", "--shapes", "4096x"], "got '4096x', wanted shapes such as 4096x1024"),
         (["softmax", "--shapes", "0x4"], "wanted sizes of 1 or more"),
-        (["all", "--shapes", "7"], "--from and --shapes go with one operation"),
+        (["all", "--shapes", "7"], "--from, --against and --shapes go with one operation"),
         (["softmax", "--device", "cpu", "--shapes", "12"], "--shapes: got 12, wanted softmax shapes such as 4096x1024"),
+        (["softmax", "--max-noise", "0"], "--max-noise: got 0.0, wanted a percentage above 0, such as 0.5"),
+        (["softmax", "--max-noise", "nan"], "got nan, wanted a percentage above 0"),
+        (["softmax", "--max-noise", "low"], "invalid float value: 'low'"),
+        (["softmax", "--format", "html"], "invalid choice: 'html'"),
+        (["softmax", "--target", "sm_90"], "--target goes with --inspect"),
+        (["softmax", "--inspect", "--target", "sm_17"], "sm_17"),
         (["softmax", "--only", ","], "got ',', wanted names separated by commas"),
         (["softmax", "--device", "cpu", "--only", "cuda/ninja"], "--only: got 'cuda/ninja', wanted some of cuda/naive"),
     ],
@@ -132,7 +140,7 @@ def test_a_broken_record_in_the_folder_is_named_and_kept(tmp_path, capsys):
     assert (tmp_path / "vector_add.json").read_text() == '{"schema": 1,'
 
 
-@pytest.mark.parametrize("option", [["--device", "cuda"], ["--sanitize", "--device", "cpu"]])
+@pytest.mark.parametrize("option", [["--device", "cuda"], ["--sanitize"], ["--host"], ["--ncu"]])
 def test_asking_for_a_gpu_that_is_not_there_is_status_3(tmp_path, monkeypatch, capsys, option):
     monkeypatch.setattr(run.machine, "gpu_usable", lambda: False)
     assert compare("softmax", *option, "--output-dir", str(tmp_path)) == 3
@@ -153,6 +161,90 @@ def test_from_another_operation_is_named(tmp_path, capsys):
     saved.write_text(json.dumps(sweep()))
     assert compare("vector_add", "--from", str(saved), "--output-dir", str(tmp_path)) == 3
     assert "found operation 'softmax'; wanted 'vector_add'" in capsys.readouterr().err
+
+
+def saved_at(path: Path, slower: float = 1.0, **machine: object) -> Path:
+    """A saved record, in which triton/fused takes `slower` times as long."""
+    made = sweep(("float32",), (1024, 4096))
+    made["machine"].update(machine)
+    for entry in made["measurements"]:
+        if entry["implementation"] == "triton/fused":
+            entry["samples_ns"] = [round(slower * ns) for ns in entry["samples_ns"]]
+            entry["seconds"]["median"] *= slower
+            entry["effective_bytes_per_s"] /= slower
+    path.write_text(json.dumps(made))
+    return path
+
+
+@pytest.mark.parametrize(("slower", "status"), [(1.0, 0), (0.8, 0), (1.01, 0), (1.1, 1)])
+def test_against_an_earlier_record_only_a_regression_is_status_1(tmp_path, capsys, slower, status):
+    new, old = saved_at(tmp_path / "new.json", slower), saved_at(tmp_path / "old.json")
+    show = ["--from", str(new), "--against", str(old), "--against", str(new), "--output-dir", str(tmp_path / "show")]
+    assert compare("softmax", *show) == status
+    said = capsys.readouterr().out
+    assert said.count("Against an earlier record") == 2
+    assert ("triton/fused, 131072 x 1024 float32 cold: slower, 0.91" in said) == (status == 1)
+    assert re.search(r"14 times of 0.5 GB and more: at most \d+\.\d% apart", said)
+    assert "verdicts in both: 42 the same, 0 a tie in one, 0 opposite" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "words"),
+    [
+        ('{"schema": 1,', {}, "truncated record"),
+        (None, {"gpu": "NVIDIA L4"}, "--against: found a record of NVIDIA L4; wanted one of NVIDIA H200"),
+    ],
+)
+def test_a_record_that_cannot_be_judged_by_is_one_line(tmp_path, capsys, text, machine, words):
+    new, old = saved_at(tmp_path / "new.json"), saved_at(tmp_path / "old.json", **machine)
+    if text:
+        old.write_text(text)
+    show = ["--from", str(new), "--against", str(old), "--output-dir", str(tmp_path / "show")]
+    assert compare("softmax", *show) == 3
+    assert words in capsys.readouterr().err
+
+
+def test_a_record_to_judge_by_that_is_none_shows_before_anything_runs(tmp_path, capsys):
+    old = saved_at(tmp_path / "old.json")  # of softmax
+    assert compare(*QUICK, "--against", str(old), "--output-dir", str(tmp_path / "out")) == 3
+    said = capsys.readouterr()
+    assert "found operation 'softmax'; wanted 'vector_add'" in said.err and said.out == ""
+
+
+def test_csv_on_standard_output_is_nothing_but_tables_and_comments(tmp_path, capsys):
+    new = saved_at(tmp_path / "new.json")
+    assert compare("softmax", "--from", str(new), "--format", "csv", "--output-dir", str(tmp_path / "show")) == 0
+    said = capsys.readouterr()
+    tables = [list(csv.reader(block.splitlines())) for block in re.split(r"(?m)^(?:#.*)?\n", said.out) if block]
+    assert len(tables) == 5 and all(len({len(row) for row in table}) == 1 for table in tables)
+    assert ["shape", "copy", "cuda/naive"] in [table[0][:3] for table in tables]
+    assert "figure:" in said.err
+
+
+def test_an_ascii_terminal_is_given_markdown_as_well(tmp_path):
+    new = saved_at(tmp_path / "new.json")
+    command = [
+        sys.executable,
+        "-m",
+        "compare",
+        "softmax",
+        "--from",
+        new,
+        "--format",
+        "markdown",
+        "--output-dir",
+        tmp_path,
+    ]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 0 and b"1.04x +- 0.00" in done.stdout, done.stderr
+
+
+def test_a_live_run_in_markdown_keeps_its_messages_apart(tmp_path, capsys):
+    assert compare(*QUICK, "--format", "markdown", "--output-dir", str(tmp_path)) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("### Lines of code\n\n| implementation | kernel |")
+    assert "record:" in said.err and "record:" not in said.out
 
 
 def test_a_test_report_becomes_counts(tmp_path):
@@ -215,7 +307,7 @@ def test_a_report_that_is_none_is_named_before_anything_runs(tmp_path, capsys):
 
 
 def test_what_was_found_is_kept_when_a_later_step_breaks(tmp_path, monkeypatch):
-    monkeypatch.setattr(run.tables, "compiled", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(run.inside, "compiled", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         compare(*QUICK, "--output-dir", str(tmp_path))
     assert len(json.loads((tmp_path / "vector_add.json").read_text())["checks"]) == 1

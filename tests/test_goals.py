@@ -1,7 +1,7 @@
 """The goals of the tuned rung against the record, cell by cell. `python tests/test_goals.py` prints the table.
 
-goals_softmax.json holds for each cell the ratio to a copy that each language is to reach, and the best peer's, from a run
-on another H200. Within 0.01 counts as met. `also`: the cell must not be slower than any baseline of its own record.
+goals_softmax.json holds for each cell the ratio to a copy that each language is to reach, and the best peer's, of an
+earlier run. Within 0.01 counts as met. `also`: the cell must not be slower than any baseline of its own record.
 """
 
 import json

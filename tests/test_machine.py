@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from compare import machine
 
 FIELDS = {
     "gpu", "cpu", "driver", "cuda", "nvcc", "torch", "triton", "python", "compute_capability", "sm_count", "l2_bytes",
-    "memory_bytes", "peak_bytes_per_s", "peak_source", "clocks", "throttled", "commit", "dirty", "date",
+    "memory_bytes", "peak_bytes_per_s", "peak_source", "clocks", "throttled", "other_processes", "commit",
+    "dirty", "date",
 }  # fmt: skip
 H200 = SimpleNamespace(
     name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, L2_cache_size=62914560,
@@ -39,6 +41,7 @@ class FakeNvml:
     def __init__(self, *silent: str, reasons: int = 0x4 | 0x1) -> None:
         self.silent, self.reasons = silent, reasons
         self.asked: list[str] = []
+        self.running: dict[int, int | None] = {os.getpid(): 600}  # pid: bytes
 
     def nvmlInit(self) -> None:
         self._answer("nvmlInit", None)
@@ -69,6 +72,13 @@ class FakeNvml:
 
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
         return self._answer("nvmlDeviceGetPowerUsage", 76_500)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
+        running = [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in self.running.items()]
+        return self._answer("nvmlDeviceGetComputeRunningProcesses", running)
+
+    def nvmlSystemGetProcessName(self, pid: int) -> str:
+        return self._answer("nvmlSystemGetProcessName", f"program {pid}")
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
         return self._answer("nvmlDeviceGetCurrentClocksThrottleReasons", self.reasons)
@@ -133,6 +143,26 @@ def test_what_nvml_does_not_support_alone_is_none(monkeypatch: pytest.MonkeyPatc
     found = with_gpu(monkeypatch, FakeNvml("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCurrentClocksThrottleReasons"))
     assert found["throttled"] is found["clocks"]["power_w"] is None
     assert found["clocks"]["sm_mhz"] == 345
+
+
+@pytest.mark.parametrize(
+    ("running", "silent", "others"),
+    [
+        ({"own": 600}, [], []),
+        ({"own": 600, 77: 2**30}, [], [{"pid": 77, "name": "program 77", "memory_bytes": 2**30}]),
+        ({"own": 600, 77: None}, ["nvmlSystemGetProcessName"], [{"pid": 77, "name": None, "memory_bytes": None}]),
+        ({77: 600}, [], None),  # a container's view: is that the host's id of this very process?
+        ({77: 600, 78: 600}, [], None),
+        ({}, [], None),
+        ({"own": 600}, ["nvmlDeviceGetComputeRunningProcesses"], None),
+    ],
+)
+def test_other_processes_are_named_only_where_our_own_is_known(
+    running: dict[Any, int | None], silent: list[str], others: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml = FakeNvml(*silent)
+    nvml.running = {os.getpid() if pid == "own" else pid: memory for pid, memory in running.items()}
+    assert with_gpu(monkeypatch, nvml)["other_processes"] == others
 
 
 @pytest.mark.parametrize(
@@ -220,7 +250,8 @@ def test_importing_it_does_not_import_torch() -> None:
 @pytest.mark.gpu
 def test_this_gpu_is_described_in_full() -> None:
     found = machine.describe()
-    missing = [name for name in FIELDS - {"nvcc", "commit", "dirty"} if found[name] is None]
+    untold = {"nvcc", "commit", "dirty", "other_processes"}
+    missing = [name for name in FIELDS - untold if found[name] is None]
     assert not missing and None not in found["clocks"].values(), found
     json.dumps(found)
     if "H200" in found["gpu"]:

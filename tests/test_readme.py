@@ -6,7 +6,7 @@
 import re
 from pathlib import Path
 
-from compare import record
+from compare import claims, record
 from compare.cli import _parser
 from compare.registry import OPERATIONS
 
@@ -53,7 +53,12 @@ def suite() -> str:
     return f"{text} Findings of compute-sanitizer: {tools}."
 
 
-BLOCKS = {"fusing": fusing, "tests": suite}
+def verdicts() -> str:
+    """What is said, judged by the records."""
+    return claims.report(claims.records(RECORDS)).text("markdown").partition("\n")[2].strip()  # without its title
+
+
+BLOCKS = {"fusing": fusing, "tests": suite, "claims": verdicts}
 
 
 def test_the_numbers_between_the_markers_are_those_of_the_records():

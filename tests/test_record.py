@@ -240,8 +240,21 @@ def test_a_broken_reference_is_named_not_passed_over(tmp_path: Path) -> None:
 
 def test_borrowed_speed_stands_beside_this_runs_lines() -> None:
     live, saved = laptop(), sweep(("float32",), (1024,))
+    saved["host"] = saved["traffic"] = [{"implementation": "eager"}]
     live["implementations"][1]["lines"]["kernel"] = 1
     shown = record.with_speed(live, saved)
     assert shown["implementations"][1]["lines"]["kernel"] == 1
     assert len(shown["measurements"]) == len(saved["measurements"]) and shown["machine"] == saved["machine"]
+    assert [len(shown[name]) for name in ("host", "traffic")] == [1, 1]
     assert live["machine"] == LAPTOP and live["measurements"] == []
+
+
+def test_each_way_to_call_is_a_cell_of_its_own_when_records_merge() -> None:
+    old, new = run("2026-12-01", ("cuda/fused",)), run("2026-12-02", ("cuda/fused",))
+    for made, ways in ((old, ("raw binding", "public face")), (new, ("raw binding",))):
+        made["host"] = [{"implementation": "cuda/fused", "shape": [4], "dtype": "float32", "method": w} for w in ways]
+    merged = record.merge(old, new)["host"]
+    assert {entry["method"]: entry["run"] for entry in merged} == {
+        "raw binding": "2026-12-02",
+        "public face": "2026-12-01",
+    }

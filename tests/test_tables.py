@@ -1,5 +1,6 @@
 """Tables of synthetic records: what they say, that they fit 80 columns, and that any terminal can show them."""
 
+import csv
 import io
 import re
 
@@ -40,15 +41,17 @@ def ascii_terminal() -> tuple[Console, io.BytesIO]:
 
 @pytest.mark.parametrize("made", [sweep(), sweep(speed=SIXTEEN), laptop()], ids=["seven", "eleven", "no GPU"])
 def test_no_line_is_wider_than_80_columns(made: dict) -> None:
-    for line in everything(made, {**SOURCE, "stale": list(LINES)}).splitlines():
+    judged = text(tables.decided(made)) + text(tables.against(made, made, SOURCE))
+    for line in (everything(made, {**SOURCE, "stale": list(LINES)}) + judged).splitlines():
         assert len(line) <= 80, line
 
 
 @pytest.mark.parametrize("made", [sweep(speed=SIXTEEN), laptop()], ids=["eleven", "no GPU"])
 def test_an_ascii_terminal_shows_every_table_within_80_columns(made: dict) -> None:
     console, raw = ascii_terminal()
-    for table in (tables.lines, tables.correctness, tables.speed, tables.ninja_gap):
+    for table in (tables.lines, tables.correctness, tables.speed, tables.decided, tables.ninja_gap):
         console.print(table(made, SOURCE))
+    console.print(tables.against(made, made, SOURCE))
     shown = raw.getvalue().decode("ascii")
     assert "cuda/fused" in shown and max(map(len, shown.splitlines())) <= 80
 
@@ -154,6 +157,98 @@ def test_graph_times_stand_in_a_table_of_microseconds() -> None:
     shown = text(tables.speed(made))
     assert "microseconds a call, CUDA graph" in shown
     assert re.search(r"^4 x 33 .*2\.50\*", shown, re.MULTILINE)
+
+
+def test_the_empty_span_and_throttled_cells_are_named() -> None:
+    made = sweep(("float32",), (1024,))
+    assert "t = the GPU throttled" not in text(tables.speed(made)) and "empty span" not in text(tables.speed(made))
+    for entry in made["measurements"]:
+        entry["empty_span_seconds"] = 1.28e-6
+    made["measurements"][1]["throttled_samples"] = [3, 4]
+    shown = text(tables.speed(made))
+    assert "an empty span is 1.28 us: in every cold time, not subtracted" in shown
+    assert "t = the GPU throttled while some of the samples were taken" in shown
+    assert [word for word in row(shown, "131072 x 1024") if word.endswith("t")] == [row(shown, "131072 x 1024")[5]]
+
+
+def test_a_cells_fastest_is_judged_against_the_next_and_ours_against_the_best_baseline() -> None:
+    made = sweep(("float32",), (1024, 128))
+    for entry in made["measurements"]:
+        entry["stopped"] = "noise"
+    *_, (head, narrow, wide) = tables.decided(made).parts
+    assert head == ["shape", "fastest", "next", "verdict", "rounds", "best\nbaseline", *LINES]
+    assert narrow[:6] == ["1048576 x 128", "torch.softmax", "torch.compile", "1.01× ± 0.00 =", "50 noise", narrow[1]]
+    assert wide[:6] == ["131072 x 1024", "torch.compile", "torch.softmax", "1.04× ± 0.00  ", "50 noise", wide[1]]
+    assert [text.strip() for text in wide[6:8]] == ["0.38× ± 0.00", "0.96× ± 0.00"]
+
+
+def test_cold_and_graph_that_name_different_winners_are_said_to() -> None:
+    made = sweep(("float32",), (1024,))
+    shape = tuple(made["copies"][0]["shape"])
+    assert "cold names" not in text(tables.decided(made))
+    for name, median in (("cuda/fused", 1e-5), ("torch.compile", 2e-5)):
+        made["measurements"].append(measurement(name, shape, "float32", median, method="graph"))
+    shown = text(tables.decided(made))
+    assert "131072 x 1024 float32: cold names torch.compile, graph names cuda/fused" in shown
+    assert row(shown, "131072 x 1024 graph")[4] == "cuda/fused"
+
+
+@pytest.mark.parametrize(("times", "marked"), [(9.9, False), (10.1, True)])
+def test_more_than_ten_times_the_best_baseline_is_suspicious(times: float, marked: bool) -> None:
+    made = sweep(("float32",), (1024,), {"cuda/fused": SPEED["cuda/fused"], "eager": SPEED["eager"]})
+    ours, baseline = made["measurements"]
+    ours["seconds"]["median"] = baseline["seconds"]["median"] / times
+    ours["samples_ns"] = [ns / times for ns in baseline["samples_ns"]]
+    assert (row(text(tables.decided(made)), "131072 x 1024")[8] == "!") == marked
+    assert "suspicious" in text(tables.decided(made))
+
+
+def test_peers_are_neither_ours_nor_a_baseline() -> None:
+    made = sweep(("float32",), (1024,))
+    made["implementations"].append({"name": "liger", "language": "peer", "rung": None})
+    made["measurements"].append(measurement("liger", tuple(made["copies"][0]["shape"]), "float32", 1e-5))
+    *_, (head, cells) = tables.decided(made).parts
+    assert cells[1:3] == ["liger", "torch.compile"] and cells[5] == "torch.compile" and "liger" not in head
+
+
+HOST = [
+    ("cuda/fused", "first call", 2.5e-3), ("cuda/fused", "raw binding", 2.1e-6), ("cuda/fused", "public face", 9.4e-6),
+    ("cuda/fused", "nvcc build", 7.5), ("triton/fused", "JIT dispatch", 8.8e-6), ("eager", "call", 20e-6),
+]  # fmt: skip
+
+
+def test_host_times_stand_by_way_of_calling() -> None:
+    made = sweep(("float32",), (1024,))
+    assert tables.host(made).parts == []
+    made["host"] = [{"implementation": name, "method": way, "shape": [128, 4096], "dtype": "float32",
+                     "seconds": {"median": median}} for name, way, median in HOST]  # fmt: skip
+    shown = text(tables.host(made))
+    assert "128 x 4096 float32" in shown
+    assert row(shown, "cuda/fused")[1:] == "2.5 ms 2.1 us 9.4 us 7.5 s -".split()
+    assert row(shown, "triton/fused")[1:] == "- - - - 8.8 us".split()
+    assert "20 us" in shown
+
+
+def test_counted_bytes_and_three_clocks_stand_side_by_side() -> None:
+    made = sweep(("float32",), (1024,))
+    assert tables.traffic(made).parts == []
+    counted = {"kernels": 3, "gpu__time_duration.sum": 260000.0, "dram__bytes_read.sum": 537e6,
+               "dram__bytes_write.sum": 530e6, "lts__t_bytes.sum": 1.1e9, "do_bench_seconds": 2.65e-4}  # fmt: skip
+    made["traffic"] = [{"implementation": "cuda/fused", "shape": [131072, 1024], "dtype": "float32", "method": "cold",
+                        **counted}]  # fmt: skip
+    cold = next(m for m in made["measurements"] if m["implementation"] == "cuda/fused")["seconds"]["median"]
+    expected = f"131072 x 1024 3 0.54 0.53 1.10 {cold * 1e6:.1f} 260 265"
+    assert row(text(tables.traffic(made)), "cuda/fused,")[1:] == expected.split()
+
+
+def test_markdown_and_csv_hold_the_same_cells_whole() -> None:
+    made = sweep(speed=SIXTEEN)
+    speed = tables.speed(made)
+    grid = next(part for part in speed.parts if not isinstance(part, str))
+    markdown = [line.strip("| ").split(" | ") for line in speed.text("markdown").splitlines() if line[:2] == "| "]
+    commas = [row for row in csv.reader(speed.text("csv").splitlines()) if row and row[0][:1] != "#"]
+    plain = [[text.strip() for text in row] for row in grid]
+    assert markdown[: len(grid)] == plain == commas[: len(grid)]
 
 
 def test_the_gap_names_totals_best_residuals_and_shapes() -> None:

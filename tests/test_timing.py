@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from compare import correctness, timing
+from compare import correctness, timing, verdicts
 from compare.registry import OPERATIONS, Implementation
 
 ADD = OPERATIONS["vector_add"]
@@ -46,6 +46,7 @@ class FakeClock:
         self.capture_problem: dict[str, Exception] = {}
         self.captures_nothing = ""  # of whom
         self.factor: Callable[[int], float] = lambda number: 1.0
+        self.throttles: Callable[[int], bool] = lambda number: False  # after so many spans
 
     def spend(self, name: str, seconds: float) -> None:
         self.spent = (self.spent or 0.0) + seconds
@@ -56,6 +57,10 @@ class FakeClock:
 
     def synchronize(self) -> None:
         pass
+
+    def state(self) -> dict[str, Any]:
+        words = ["power cap"] if self.throttles(len(self.spans)) else []
+        return {"sm_mhz": 1980 - len(self.spans), "power_w": None, "throttled": words}
 
     def span(self, launch: timing.Launch, flush: bool = True) -> float:
         self.spent, self.launched = None, []
@@ -137,6 +142,7 @@ def test_a_passed_entry_holds_what_the_record_wants() -> None:
     assert entries["a", "cold"] == {
         "implementation": "a", "shape": [1000], "dtype": "float32", "method": "cold", "status": "passed", "error": None,
         "seconds": {"median": 1e-4, "q1": 1e-4, "q3": 1e-4, "n": n}, "samples_ns": [100_000] * n, "stopped": "noise",
+        "throttled_samples": [],
         "effective_bytes_per_s": pytest.approx(LEAST / 1e-4), "empty_span_seconds": 2e-6,
     }  # fmt: skip
 
@@ -190,6 +196,7 @@ def test_drifting_clocks_do_not_favour_who_is_timed_first() -> None:
     a, b = (entries[name, "cold"]["seconds"]["median"] for name in "ab")
     assert len(clock.spans) > 1000  # so the clock drifted to half its speed
     assert a / b == pytest.approx(1, abs=0.01)
+    assert verdicts.judge(entries["a", "cold"], entries["b", "cold"]).word == "tie"
 
 
 def test_samples_of_equal_implementations_overlap() -> None:
@@ -198,6 +205,7 @@ def test_samples_of_equal_implementations_overlap() -> None:
     entries = measure(clock, *slow_and_fast)
     a, b = (entries[name, "cold"]["seconds"] for name in "ab")
     assert a["q1"] < b["median"] < a["q3"] and b["q1"] < a["median"] < b["q3"]
+    assert verdicts.judge(entries["a", "cold"], entries["b", "cold"]).word == "tie"
 
 
 def test_no_sample_is_dropped_however_far_off() -> None:
@@ -267,6 +275,42 @@ def test_medians_seldom_lie_further_off_than_twice_the_noise(n: int) -> None:
         # The interval need not lie evenly about the median, so up to its whole width on one side.
         far += abs(statistics.median(samples) - 1e6) > 2 * timing.noise(samples) * statistics.median(samples)
     assert far <= 50
+
+
+def test_samples_taken_while_the_gpu_throttled_are_kept_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "WATCH", 0)  # look at the GPU after every round
+    clock = FakeClock()
+    begun: list[int] = []
+
+    def throttles(spans: int) -> bool:
+        begun.append(spans)
+        return spans == begun[0] + 2 * 4  # seen once, after the fourth round of the samples
+
+    clock.throttles = throttles  # first asked when the warm-up is over
+    entries = measure(clock, implementation(clock, "a"), max_noise=-1.0, graph_below_s=0)
+    assert entries["a", "cold"]["throttled_samples"] == entries["copy", "cold"]["throttled_samples"] == [3, 4]
+    assert len(entries["a", "cold"]["samples_ns"]) == entries["a", "cold"]["seconds"]["n"] == timing.MAX_SAMPLES
+
+
+def test_the_gpus_state_before_during_and_after_stands_with_the_copy() -> None:
+    clock = FakeClock()
+    entries = measure(clock, implementation(clock, "a"))
+    state = entries["copy", "cold"]["gpu_state"]
+    assert state["before"]["sm_mhz"] > state["after"]["sm_mhz"] == 1980 - len(clock.spans)
+    assert state["during"] == {"sm_mhz": [state["after"]["sm_mhz"], state["before"]["sm_mhz"]], "throttled": []}
+    assert "gpu_state" not in entries["a", "cold"]
+
+
+def test_a_gpu_that_tells_nothing_marks_nothing() -> None:
+    clock = FakeClock()
+    clock.state = lambda: {"sm_mhz": None, "throttled": None}  # type: ignore[method-assign]
+    entries = measure(clock, implementation(clock, "a"))
+    assert entries["a", "cold"]["throttled_samples"] == []
+    assert entries["copy", "cold"]["gpu_state"]["during"] == {"throttled": []}
+
+
+def test_one_sample_is_its_own_median_and_quartiles() -> None:
+    assert timing.summary([3_000]) == {"median": 3e-6, "q1": 3e-6, "q3": 3e-6, "n": 1}
 
 
 # What is not believed
