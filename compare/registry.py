@@ -76,7 +76,7 @@ class Implementation:
     the implementation refuses the input, and RuntimeError where it is not to be had here."""
 
     name: str  # "cuda/fused", "eager", "torch.softmax", "torch.compile"
-    language: str  # "cuda", "triton" or "torch"
+    language: str  # "cuda", "triton", "torch" or "peer"
     rung: str | None
     prepare: Callable[[tuple[Tensor, ...], Tensor], Callable[[], None]]
     roundings: int = 1
