@@ -66,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="show a saved record and draw its figures (claims: a folder); run nothing")  # fmt: skip
     parser.add_argument("--style", choices=["paper", "talk", "dark"], default="paper",
                         help="of the figures: for a page, for 16:9 slides, or on a dark ground")  # fmt: skip
+    parser.add_argument("--read", nargs="?", const="", metavar="RUNG",
+                        help="instead: print CUDA and Triton side by side, of one rung or of all")  # fmt: skip
     parser.add_argument("--device", choices=["cuda", "cpu"], help="default: cuda where a GPU is usable, else cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     parser.add_argument("--tests", metavar="REPORT", type=Path,
@@ -139,6 +141,8 @@ def _guarded(name: str, options: argparse.Namespace) -> int:
             console.print(claims.report(claims.records(options.saved or sources.RESULTS)))
             return OK
         operation = OPERATIONS[name]
+        if options.read is not None:
+            return _read(operation, options.read, tables.console())
         if options.saved:
             return _show(operation, options, console)
         if options.inspect:
@@ -161,6 +165,18 @@ def _guarded(name: str, options: argparse.Namespace) -> int:
         print(f"python -m compare: {error.filename}:{error.lineno}: {error.msg}", file=sys.stderr)
         return INCORRECT
     return ENVIRONMENT
+
+
+def _read(operation: Operation, rung: str, console: Console) -> int:
+    """The sources themselves, a rung or all of them."""
+    from compare import read
+
+    names = [each.name for each in operation.rungs]
+    if rung and rung not in names:
+        raise argparse.ArgumentTypeError(f"--read: got {rung!r}, wanted one of {', '.join(names)}")
+    for name in [rung] if rung else names:
+        read.show(operation, name, console)
+    return OK
 
 
 def _show(operation: Operation, options: argparse.Namespace, console: Console) -> int:
@@ -229,15 +245,25 @@ def _judge(record: Record, earlier: list[tuple[Record, Record]], console: Consol
 
 
 def _show_speed(record: Record, saved: Record | None, options: argparse.Namespace, console: Console) -> None:
-    """Speed, gap and figures. `saved`: the record that record["reference"] describes, whose speed is shown."""
-    from compare import figures, tables
+    """Speed, gap, figures, page. `saved`: the record that record["reference"] describes, whose speed is shown."""
+    from compare import claims, figures, inside, page, tables
     from compare import record as records
 
     shown = records.with_speed(record, saved) if saved and saved is not record else record
-    for table in (tables.speed, tables.decided, tables.ninja_gap, tables.host, tables.traffic):
-        if (section := table(shown, record["reference"])).parts:
+    source = record["reference"] if saved is record else None  # of what is not speed
+    speed = [table(shown, record["reference"])
+             for table in (tables.speed, tables.decided, tables.ninja_gap, tables.host, tables.traffic)]  # fmt: skip
+    for section in speed:
+        if section.parts:
             console.print(section)
     with console.status("drawing"):
-        written = figures.write(record, options.output_dir, saved, options.style)
-    for path in (path for path in written if path.suffix == ".svg"):
+        drawn = figures.write(record, options.output_dir, saved)
+        sections = [tables.lines(record, source), tables.correctness(record, source), *speed,
+                    inside.compiled(record, source), claims.report({record["operation"]: shown})]  # fmt: skip
+        pages = page.write(shown, sections, drawn, options.output_dir)
+        if options.style != "paper":
+            drawn += figures.write(record, options.output_dir, saved, options.style)
+    for path in (path for path in drawn if path.suffix == ".svg"):
         console.print(f"figure: {path}, .png, .pdf")
+    for path in pages:
+        console.print(f"page: {path}")

@@ -165,7 +165,7 @@ def with_speed(record: Record, saved: Record) -> Record:
     names = {entry["name"] for entry in record["implementations"]}
     others = [entry for entry in saved["implementations"] if entry["name"] not in names]
     borrowed = {name: saved[name] for name in ("measurements", "copies", "host", "traffic", "machine")}
-    borrowed["earlier_machines"] = saved.get("earlier_machines", [])
+    borrowed["earlier_machines"] = [*saved.get("earlier_machines", []), record["machine"]]
     borrowed["implementations"] = [*record["implementations"], *others]
     return {**record, **borrowed, "checks": [*record["checks"], *saved["checks"]]}
 

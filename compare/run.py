@@ -25,7 +25,6 @@ from compare import (
     compiled,
     correctness,
     inside,
-    lines,
     machine,
     operations,
     sanitizer,
@@ -137,25 +136,7 @@ def _add(record: Record, path: Path) -> Record:
 
 def _lines(record: Record, operation: Operation, console: Console) -> None:
     """Count the lines of every implementation."""
-    prints = sources.fingerprints(operation)
-    for implementation in operations.implementations(operation):
-        assert implementation.rung is not None
-        stem = operation.stem(implementation.rung)
-        rung = operation.rung(implementation.rung)
-        count = lines.total(sources.kernel_sources(implementation.language, stem))
-        binding = lines.count(sources.binding_source(stem), "binding") if implementation.language == "cuda" else None
-        record["implementations"].append(
-            {
-                "name": implementation.name,
-                "language": implementation.language,
-                "rung": rung.name,
-                "lines": {**count.lines, "binding": binding.lines["binding"] if binding else 0},
-                "tokens": {**count.tokens, "binding": binding.tokens["binding"] if binding else 0},
-                "passes": {"reads": rung.reads, "writes": rung.writes},
-                "launches": rung.launches,
-                "fingerprint": prints[implementation.name],
-            }
-        )
+    record["implementations"] += sources.implementations(operation)
     for baseline in baselines.baselines(operation):
         record["implementations"].append({"name": baseline.name, "language": "torch", "rung": None})
     console.print(tables.lines(record))

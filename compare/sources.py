@@ -85,6 +85,24 @@ def fingerprints(operation: Operation) -> dict[str, str]:
     }
 
 
+def implementations(operation: Operation, only: str | None = None) -> list[dict[str, Any]]:
+    """The record's entries of our implementations, of every rung or `only` of one: what their sources tell."""
+    entries, prints = [], fingerprints(operation)
+    for name in prints:
+        language, _, rung_name = name.partition("/")
+        stem, rung = operation.stem(rung_name), operation.rung(rung_name)
+        count = lines.total(kernel_sources(language, stem))
+        none = lines.Count({"binding": 0}, {"binding": 0})  # the JIT binds Triton's
+        binding = lines.count(binding_source(stem), "binding") if language == "cuda" else none
+        entries.append({
+            "name": name, "language": language, "rung": rung_name,
+            "lines": count.lines | binding.lines, "tokens": count.tokens | binding.tokens,
+            "passes": {"reads": rung.reads, "writes": rung.writes}, "launches": rung.launches,
+            "fingerprint": prints[name],
+        })  # fmt: skip
+    return [entry for entry in entries if only in (None, entry["rung"])]
+
+
 def interpreted() -> bool:
     """True where Triton's kernels run in its interpreter: TRITON_INTERPRET is set."""
     return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")

@@ -12,7 +12,7 @@ import pytest
 from synthetic import sweep
 
 import bindings
-from compare import cli, compiled, correctness, run, wrong
+from compare import cli, compiled, correctness, run, sources, wrong
 from compare.registry import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +42,9 @@ def test_help_lists_every_option_and_imports_no_torch():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     options = "--only --dtype --shapes --full --no-speed --output-dir --from --device --seed --list"
-    options += " --tests --sanitize --self-test --max-noise --against --format --host --ncu --inspect --target --style"
+    options += (
+        " --tests --sanitize --self-test --max-noise --against --format --host --ncu --inspect --target --style --read"
+    )
     for option in options.split():
         assert option in done.stdout
 
@@ -92,6 +94,7 @@ def test_a_quick_run_writes_a_record_that_says_what_ran(tmp_path, capsys):
     said = capsys.readouterr().out
     order = [said.index(title) for title in ("Lines of code", "Correctness", "Compiled", "Speed", "Ninja Gap")]
     assert order == sorted(order)
+    assert "no speed was measured" in (tmp_path / "vector_add.html").read_text()
 
 
 def test_two_runs_into_one_folder_lose_nothing(tmp_path):
@@ -153,7 +156,8 @@ def test_from_shows_a_saved_record_and_draws_its_figures(tmp_path, capsys):
     assert compare("softmax", "--from", str(saved), "--output-dir", str(tmp_path / "show")) == 0
     said = capsys.readouterr().out.replace("\n", "")  # a long path is folded at 80 columns
     assert "Ninja Gap" in said and "saved.json" in said and "stale" in said  # nobody's sources have these fingerprints
-    assert {"softmax_bandwidth.svg", "softmax_ninja_gap_float32.png"} <= {p.name for p in (tmp_path / "show").iterdir()}
+    written = {path.name for path in (tmp_path / "show").iterdir()}
+    assert {"softmax_bandwidth.svg", "softmax_ninja_gap_float32.png", "softmax.html", "index.html"} <= written
 
 
 def test_from_another_operation_is_named(tmp_path, capsys):
@@ -295,7 +299,7 @@ def test_a_twin_that_is_no_python_is_one_line_with_its_place(tmp_path, monkeypat
     def broken(*arguments):
         raise SyntaxError("'(' was never closed", ("triton/softmax_fused.py", 27, 1, ""))
 
-    monkeypatch.setattr(run.lines, "count", broken)
+    monkeypatch.setattr(sources.lines, "count", broken)
     assert compare(*QUICK, "--output-dir", str(tmp_path)) == 1
     assert "triton/softmax_fused.py:27: '(' was never closed" in capsys.readouterr().err
 
