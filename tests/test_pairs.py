@@ -135,4 +135,4 @@ def test_cuda_sources_know_nothing_of_torch_and_python(path: Path) -> None:
 def test_harness_stays_small() -> None:
     lines = {path.name: count(path, "harness").lines["harness"] for path in (ROOT / "compare").rglob("*.py")}
     assert {name: n for name, n in lines.items() if n > 300} == {}
-    assert sum(lines.values()) <= 3000
+    assert sum(lines.values()) <= 3300
