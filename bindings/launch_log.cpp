@@ -52,6 +52,13 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, 
     return cudaSuccess;
 }
 
+// What a GPU of the target answers: COMPUTE_CAPABILITY is its number, as 90.
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? COMPUTE_CAPABILITY / 10 : 100;
+    return cudaSuccess;
+}
+
 cudaError_t cudaLaunchKernel(const void* host, dim3, dim3 block, void**, size_t shared, cudaStream_t) {
     const std::string& name = kernels().at(host);
     char* readable = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, nullptr);
@@ -68,6 +75,11 @@ cudaError_t __cudaGetKernel(void** kernel, const void* host) {
 cudaError_t __cudaLaunchKernel(void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
                                cudaStream_t stream) {
     return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* host, void** arguments) {
+    return cudaLaunchKernel(host, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+                            config->stream);
 }
 
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }

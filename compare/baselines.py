@@ -7,13 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from compare import operations
+from compare import operations, peers
 from compare.registry import Implementation, Operation
 
 
-def everything(operation: Operation) -> list[Implementation]:
-    """All that is compared: ours, then PyTorch's."""
-    return [*operations.implementations(operation), *baselines(operation)]
+def everything(operation: Operation, with_peers: bool = False) -> list[Implementation]:
+    """All that is compared: ours, PyTorch's and, if asked for, other projects' (peers.py, which may raise)."""
+    others = peers.peers(operation) if with_peers else []
+    return [*operations.implementations(operation), *baselines(operation), *others]
 
 
 def baselines(operation: Operation, compiled: bool = True) -> list[Implementation]:

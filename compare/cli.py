@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--against", metavar="RECORD", type=Path, action="append", default=[],
                         help="an earlier record to judge by; status 1 if one of ours became slower")  # fmt: skip
     parser.add_argument("--format", choices=["table", "markdown", "csv"], default="table", help="of the tables")
+    parser.add_argument("--peers", action="store_true", help="also the softmax of liger-kernel and quack-kernels")
     parser.add_argument("--host", action="store_true", help="on a GPU: also the host time of a call, and first calls")
     parser.add_argument("--ncu", action="store_true", help="on a GPU: also Nsight Compute's bytes and times")
     parser.add_argument("--self-test", action="store_true",

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from sys import maxsize
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -40,7 +41,10 @@ LIMITS = {
     "sm_89": (48, 24, 100), "sm_90": (64, 32, 228), "sm_100": (64, 32, 228), "sm_103": (64, 32, 228),
     "sm_110": (48, 24, 228), "sm_120": (48, 24, 100), "sm_121": (48, 24, 100),
 }  # fmt: skip
-SHAPES: dict[str, tuple[Shape, ...]] = {"rows": ((4096, 1024), (4096, 12288)), "elements": ((2**24,),)}
+SHAPES: dict[str, tuple[Shape, ...]] = {
+    "rows": ((4096, 1024), (4096, 12288), (1024, 131072), (128, 1048576)),
+    "elements": ((2**24,),),
+}
 # Beside SHAPES with --stages: a size that is no multiple of 16.
 CONTRAST: dict[str, Shape] = {"rows": (4096, 1023), "elements": (2**24 - 1,)}
 SWEEP = range(1, 513)  # columns or elements for which --stages counts the variants that Triton's JIT builds
@@ -150,6 +154,7 @@ def _native_module(operation: Operation, target: str, directory: Path, launches:
     function; it adds what it would launch to `launches`."""
     program = directory / "launch_log"
     options = ["-std=c++17", f"-arch={target}", "-Xptxas=-v", "-cudart=none", f"-I{ROOT}", f"-I{HERE}"]
+    options.append(f"-DCOMPUTE_CAPABILITY={target.removeprefix('sm_')}")
     launchers = [sources.binding_source(operation.stem(rung.name)) for rung in operation.rungs]
     kernels = parse_ptxas(
         _run(find_nvcc().path, *host_compiler(), *options, *launchers, HERE / "launch_log.cpp", "-o", program)
@@ -246,7 +251,8 @@ def _entries(
     shapes = SHAPES[operation.kind] + ((CONTRAST[operation.kind],) if given.stages else ())
     # First, because Triton asks for nothing that it has compiled already.
     variants = _jit_variants(operation, one) if given.stages and one.language == "triton" else Counter()
-    for dtype, shape in product(given.dtypes.split(","), shapes):
+    most = operation.rung(one.rung or "").max_cols or maxsize
+    for dtype, shape in product(given.dtypes.split(","), [shape for shape in shapes if shape[-1] <= most]):
         launches.clear()
         _launch(operation, one, shape, dtype)
         for launch in launches:

@@ -26,6 +26,7 @@ from compare.registry import DTYPES, LANGUAGES, OPERATIONS, Implementation, Oper
 MOST_ROWS = 2**31 - 1  # a grid's first dimension
 MOST_COLS = 2**31 - 2**16  # column numbers are 32-bit in Triton, and the last tile counts beyond n_cols
 MOST_ELEMENTS = MOST_ROWS * 256  # one a thread
+LEAST_SLICE = 4096  # columns; a launcher that cuts rows in smaller slices finds no room for them in `exchange`
 
 _asked_for_cpu = False
 
@@ -88,9 +89,9 @@ def plan(
 ) -> Callable[[], None]:
     """Validate, allocate scratch, and return the launch: it fills `out`, on the stream that is current when called.
 
-    The launch keeps every buffer alive and allocates nothing, so it can be timed and captured. bare: only the call of
-    the native launcher (on the stream that is current now) or of the twin's host function, to see what host time the
-    rest takes. Raises as `softmax`.
+    The launch keeps every buffer alive and allocates nothing, so it can be timed and captured. Its scratch belongs to
+    it: no two of its launches may run at the same time. bare: only the call of the native launcher (on the stream that
+    is current now) or of the twin's host function, to see what host time the rest takes. Raises as `softmax`.
     """
     _validate_inputs(operation, inputs)
     _validate_out(operation, inputs, out)
@@ -217,7 +218,8 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def _row_sizes(operation: Operation, rung: Rung, inputs: tuple[Tensor, ...], out: Tensor) -> dict[str, Any]:
-    """The sizes, strides and scratch of an operation on rows, by the names of a launcher's parameters."""
+    """The sizes, strides and scratch of an operation on rows, by the names of a launcher's parameters: row_max and
+    row_sum, a float32 a row; exchange, zeroed 64-bit words, one for the launch and one for each slice of a row."""
     rows = {name: _rows(name, t) for name, t in zip(("x", "y", "z"), inputs, strict=False)} | {"out": _rows("out", out)}
     n_rows, n_cols = rows["out"].shape
     if rung.max_cols is not None and n_cols > rung.max_cols:
@@ -229,24 +231,17 @@ def _row_sizes(operation: Operation, rung: Rung, inputs: tuple[Tensor, ...], out
         raise ValueError(
             f"{operation.name}: got {n_rows} × {n_cols}, wanted at most {MOST_ROWS} rows × {MOST_COLS} columns"
         )
-    scratch = {name: _Scratch(n_rows, out.device) for name in ("row_max", "row_sum")}
+    row = partial(torch.empty, n_rows, dtype=torch.float32, device=out.device)
+    n_words = 1 + n_rows * (n_cols // LEAST_SLICE) if n_cols >= LEAST_SLICE else 0
+    words = partial(torch.zeros, n_words, dtype=torch.int64, device=out.device)
+    scratch = {"row_max": row, "row_sum": row, "exchange": words}
     return {"n_rows": n_rows, "n_cols": n_cols, **{f"{k}_row_stride": v.stride(0) for k, v in rows.items()}, **scratch}
 
 
-class _Scratch:
-    """A float32 for each row, allocated only if the launcher has a parameter for it."""
-
-    def __init__(self, n_rows: int, device: torch.device) -> None:
-        self.n_rows, self.device = n_rows, device
-
-    def allocate(self) -> Tensor:
-        return torch.empty(self.n_rows, dtype=torch.float32, device=self.device)
-
-
 def _arguments(parameters: list[str], values: dict[str, Any]) -> list[Any]:
-    """The launcher's arguments, by the names of its parameters."""
+    """The launcher's arguments, by the names of its parameters. Scratch is allocated where there is one for it."""
     chosen = [values[name] for name in parameters]
-    return [value.allocate() if isinstance(value, _Scratch) else value for value in chosen]
+    return [value() if isinstance(value, partial) else value for value in chosen]
 
 
 def _plan_cuda(stem: str, values: dict[str, Any], out: Tensor, bare: bool) -> Callable[[], None]:

@@ -76,7 +76,7 @@ class Implementation:
     the implementation refuses the input, and RuntimeError where it is not to be had here."""
 
     name: str  # "cuda/fused", "eager", "torch.softmax", "torch.compile"
-    language: str  # "cuda", "triton" or "torch"
+    language: str  # "cuda", "triton", "torch" or "peer"
     rung: str | None
     prepare: Callable[[tuple[Tensor, ...], Tensor], Callable[[], None]]
     roundings: int = 1
@@ -129,7 +129,14 @@ WIDTHS = (32, 64, 128, 256, 512, 781, 1024, 2048, 4096, 8192, 12288, 16384, 3276
 
 
 def _rows(n_cols: int) -> Shape:
-    return (-(-ELEMENTS // n_cols), n_cols)
+    return (ELEMENTS // n_cols, n_cols)
+
+
+# Beside WIDTHS: odd widths, a vocabulary, and few rows, from one long one to the example of Triton's tutorial.
+OTHER_ROWS = (
+    (4096, 12672), (2048, 50257), (4096, 1823), (1823, 781), (128, 4096),
+    (32, 128256), (32, 262144), (8, 131072), (1, 131072), (1, 1048576), (1, 16777216),
+)  # fmt: skip
 
 
 SOFTMAX = Operation(
@@ -140,6 +147,7 @@ SOFTMAX = Operation(
         Rung("naive", "three kernels: row maximum; exp and row sum; divide", 3, 2, launches=3, roundings=2),
         Rung("fused", "one kernel, the row stays on chip", 1, 1, max_cols=12288, beyond="online"),
         Rung("online", "one kernel, tiles with a running maximum and sum", 2, 1),
+        Rung("tuned", "a regime for every length of row: lanes, clusters, slices", 1, 1),
     ),
     reference=_softmax_reference,
     composition=_softmax_composition,
@@ -148,9 +156,18 @@ SOFTMAX = Operation(
     one_call="torch.softmax",
     one_call_into=_softmax_one_call,
     default_shapes=tuple(_rows(n) for n in (256, 1024, 4096, 12288, 65536)),
-    full_shapes=(*(_rows(n) for n in WIDTHS), (4096, 1823), (4096, 12672), (1823, 781), (128, 4096)),
-    check_shapes=((1, 1), (5, 1), (4, 33), (3, 256), (7, 781), (2, 1501), (3, 4097), (2, 12288)),
-    gpu_check_shapes=((70000, 4), (1823, 781), (257, 12288), (64, 65537), (3, 1048577)),
+    full_shapes=(*(_rows(n) for n in WIDTHS), *OTHER_ROWS),
+    check_shapes=((1, 1), (5, 1), (4, 33), (3, 256), (7, 781), (2, 1501), (3, 4097), (2, 12288), (1, 70001)),
+    gpu_check_shapes=(
+        (70000, 4),
+        (1823, 781),
+        (257, 12288),
+        (64, 65537),
+        (2, 65536),
+        (5, 262144),
+        (3, 1048577),
+        (7, 1048576),
+    ),
     rows_sum_to=1.0,
 )
 
@@ -162,7 +179,10 @@ VECTOR_ADD = Operation(
     name="vector_add",
     kind="elements",
     n_inputs=2,
-    rungs=(Rung("naive", "one element a thread, one block of elements a program", 2, 1),),
+    rungs=(
+        Rung("naive", "one element a thread, one block of elements a program", 2, 1),
+        Rung("tuned", "16 bytes a thread, any length and alignment", 2, 1),
+    ),
     reference=_add_reference,
     composition=_add_one_call,
     composition_kernels=1,

@@ -49,7 +49,7 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
     if device == "cpu":
         sources.use_interpreter()
     operations.run_on(device)
-    chosen = _chosen(baselines.everything(operation), options.only)
+    chosen = _chosen(baselines.everything(operation, options.peers), options.only)
     _validate_shapes(operation, options.shapes or ())
     tests = _test_counts(options.tests) if options.tests else None
     path = options.output_dir / f"{operation.name}.json"
@@ -63,6 +63,8 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         with ThreadPoolExecutor(1) as beside:  # the compilers work in a process of their own while we check
             facts = beside.submit(compiled.facts, operation.name, target)
             _lines(record, operation, console)
+            peers = [one.name for one in chosen if one.language == "peer"]
+            record["implementations"] += [{"name": name, "language": "peer", "rung": None} for name in peers]
             status = _check(record, operation, chosen, device, options, console)
         _compile_facts(record, *facts.result(), console)
         if device == "cuda" and not options.no_speed:
@@ -132,7 +134,7 @@ def _lines(record: Record, operation: Operation, console: Console) -> None:
 def _compile_facts(record: Record, facts: dict[str, list[Record]], reasons: list[str], console: Console) -> None:
     """What both compilers made of the kernels."""
     for entry in record["implementations"]:
-        if entry["language"] != "torch":
+        if entry["rung"]:
             entry["compiled"] = facts.get(entry["name"], [])
     console.print(inside.compiled(record))
     for reason in reasons:

@@ -144,7 +144,7 @@ def library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = KERNELS / "features.cu"
     unit = directory / "features.cpp"
     unit.write_text(rewrite(source.read_text(), str(source)))
-    flags = ["-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE"]
+    flags = ["-std=c++17", "-fno-strict-aliasing", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE"]
     flags += [f"-I{MODEL / 'include'}", "-include", "cuda_runtime.h"]
 
     def compile_(path: Path) -> str:

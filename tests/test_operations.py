@@ -344,6 +344,17 @@ def test_sums_beyond_two_to_the_31_elements(operation, language, rung):
 @every_softmax
 @pytest.mark.parametrize("shape", [(4096, 1024), (256, 4096)], ids=str)
 def test_the_same_input_gives_the_same_bits_500_times(language, rung, shape):
+    assert_same_bits(language, rung, shape)
+
+
+@gpu
+@pytest.mark.parametrize("shape", [(8, 131072), (64, 65537), (4, 1048576)], ids=str)
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+def test_blocks_that_exchange_their_results_give_the_same_bits_500_times(language, shape):
+    assert_same_bits(language, "tuned", shape)
+
+
+def assert_same_bits(language, rung, shape):
     x = values(*shape, device="cuda")
     first = compare.softmax(x, rung=rung, language=language)
     out = torch.empty_like(x)
@@ -352,3 +363,39 @@ def test_the_same_input_gives_the_same_bits_500_times(language, rung, shape):
         compare.softmax(x, rung=rung, language=language, out=out)
         differing += (out.view(torch.int32) != first.view(torch.int32)).sum()
     assert differing.item() == 0
+
+
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+@every_dtype
+@pytest.mark.parametrize("n_cols", [1, 2, 3, 8, 31, 100, 781, 2049, 8192, 70001])
+def test_tuned_rows_begin_and_end_anywhere(device, language, dtype, n_cols):
+    """x and out on one 16-byte grid or on two, rows aligned or not: nothing beside out is written."""
+    for x_offset, out_offset, x_gap, out_gap in [
+        (0, 0, 0, 0),
+        (1, 1, 0, 0),
+        (1, 0, 0, 0),
+        (3, 7, 5, 2),
+        (0, 0, 16, 16),
+    ]:
+        x = torch.zeros(2, x_offset + n_cols + x_gap, dtype=dtype, device=device)[:, x_offset : x_offset + n_cols]
+        x.copy_(values(2, n_cols, dtype=dtype, device=device))
+        memory = torch.full((2, out_offset + n_cols + out_gap), 7.0, dtype=dtype, device=device)
+        out = memory[:, out_offset : out_offset + n_cols]
+        compare.softmax(x, rung="tuned", language=language, out=out)
+        assert_softmax(out, x)
+        out.fill_(7.0)
+        assert (memory == 7.0).all()
+
+
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+def test_one_plan_launches_again_and_again(language, device):
+    """A launch leaves its exchange such that the next one does not take the old words for its own."""
+    softmax = OPERATIONS["softmax"]
+    x = values(2, 70001, device=device)
+    out = torch.empty_like(x)
+    launch = operations.plan(softmax, softmax.rung("tuned"), language, (x,), out)
+    for turn in range(3):
+        x.copy_(values(2, 70001, device=device) * turn)
+        out.fill_(float("nan"))
+        launch()
+        assert_softmax(out, x)

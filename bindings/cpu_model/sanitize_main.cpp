@@ -3,7 +3,8 @@
 //     LAUNCHER DTYPE ascending|descending DELETED_BARRIER ARGUMENT...
 //
 // DTYPE is an index of DTYPES, DELETED_BARRIER a line, or 0. An argument is a number, or an array as input:DTYPE:COUNT
-// or output:DTYPE:COUNT, which malloc gives exactly its size, so that AddressSanitizer knows where it ends.
+// output:DTYPE:COUNT, or zeros:COUNT (64-bit words), which malloc gives exactly its size, so that AddressSanitizer
+// knows where it ends.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -63,6 +64,8 @@ int main(int count, char** text) {
                 const std::size_t bytes = n * (type == 0 ? 4 : 2);
                 data = std::malloc(bytes);
                 outputs.push_back({data, bytes});
+            } else if (std::sscanf(text[i], "zeros:%lld", &n) == 1) {
+                data = std::calloc(n, 8);
             }
             arguments.push_back(data ? reinterpret_cast<long long>(data) : std::atoll(text[i]));
         }

@@ -204,6 +204,7 @@ CPU_MODEL_ATOMIC(atomicAdd, old + value)
 CPU_MODEL_ATOMIC(atomicMax, old < value ? value : old)
 CPU_MODEL_ATOMIC(atomicMin, value < old ? value : old)
 CPU_MODEL_ATOMIC(atomicExch, value)
+CPU_MODEL_ATOMIC(atomicInc, old >= value ? 0 : old + 1)
 #undef CPU_MODEL_ATOMIC
 template <class T>
 T atomicCAS(T* address, cpu_model::Same<T> compare, cpu_model::Same<T> value) {
