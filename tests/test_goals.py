@@ -16,12 +16,15 @@ WITHIN = 0.01
 
 
 def cell(saved: record.Record, goal: dict, name: str) -> float | None:
-    """The ratio to a copy of the same run, or None where it was not measured."""
-    for entry in saved["measurements"]:
-        at = (entry["implementation"], entry["shape"], entry["dtype"], entry["method"])
-        if at == (name, [goal["rows"], goal["cols"]], goal["dtype"], goal["method"]) and entry["status"] == "passed":
-            return entry["copy_seconds"] / entry["seconds"]["median"]
-    return None
+    """The ratio to a copy of the same run, by the goal's method, or by the other where the harness takes only that (it
+    takes graph times below 50 µs); None where there is neither."""
+    found = {
+        entry["method"]: entry["copy_seconds"] / entry["seconds"]["median"]
+        for entry in saved["measurements"]
+        if (entry["implementation"], entry["shape"], entry["dtype"], entry["status"])
+        == (name, [goal["rows"], goal["cols"]], goal["dtype"], "passed")
+    }
+    return found.get(goal["method"], next(iter(found.values()), None))
 
 
 def others(saved: record.Record, goal: dict) -> float:
