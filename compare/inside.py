@@ -62,7 +62,7 @@ def compiled(record: Record, source: Record | None = None) -> Section:
             code.append([named(fact), widths(counts, *LOADS) or "-", widths(counts, "STG") or "-", *several])
         if asked := fact.get("jit"):
             launches, sizes = asked["launches"], "x 16" if fact["multiples"] else "any"
-            words = [" ".join(fact["variant"].split()[1:-1]) or "-", sizes, widths(counts, *LOADS) or "-"]
+            words = ["\n".join(fact["variant"].split()[1:-1]) or "-", sizes, widths(counts, *LOADS) or "-"]
             jit.append([named(fact), *words, *map(str, (fact["registers"], counts["all"], asked["variants"]))])
     notes = (
         "Machine code: instructions as they stand there, a loop's body once. loads, stores: of global memory, count x "

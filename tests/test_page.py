@@ -258,14 +258,16 @@ def test_the_switch_works_without_javascript(visit) -> None:
 @pytest.mark.parametrize("size", [DESK, PROJECTOR], ids=["desk", "projector"])
 @pytest.mark.parametrize("name", RUNGS)
 def test_the_phases_of_twins_stand_level_and_share_the_width(visit, name: str, size: dict) -> None:
-    phases = visit(f"softmax.html#{name}", viewport=size).locator(f"#pair-{name} .phase .l:first-child")
-    boxes = [phases.nth(at).bounding_box() for at in range(phases.count())]
-    titles = [text.strip().lstrip("/# ") for text in phases.all_inner_texts()]
-    assert len(boxes) >= 4 and len(boxes) % 2 == 0
-    for at in range(0, len(boxes), 2):
-        assert titles[at].partition(":")[0] == titles[at + 1].partition(":")[0]
-        assert abs(boxes[at]["y"] - boxes[at + 1]["y"]) < 1
-        assert abs(boxes[at]["width"] - boxes[at + 1]["width"]) < 1 and boxes[at]["x"] < boxes[at + 1]["x"]
+    rows = visit(f"softmax.html#{name}", viewport=size).locator(f"#pair-{name} .row:has(.phase)").all()
+    pairs = [row.locator(".phase .l:first-child").all() for row in rows]
+    twins = [pair for pair in pairs if len(pair) == 2]
+    assert len(twins) >= 2 and (len(twins) == len(pairs) or name == "tuned")  # whose regimes differ by language
+    for pair in twins:
+        titles = [line.inner_text().strip().lstrip("/# ").partition(":")[0] for line in pair]
+        left, right = (line.bounding_box() for line in pair)
+        assert titles[0] == titles[1]
+        assert abs(left["y"] - right["y"]) < 1
+        assert abs(left["width"] - right["width"]) < 1 and left["x"] < right["x"]
 
 
 @pytest.mark.parametrize("name", ["index.html", *(f"softmax.html#{name}" for name in RUNGS)])
