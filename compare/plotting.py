@@ -124,7 +124,7 @@ def label(ax: Axes, labels: list[Label], sides: Sequence[int]) -> None:
         for box in place[2]:
             free = all(box[0] >= o[2] or o[0] >= box[2] or box[1] >= o[3] or o[1] >= box[3] for o in taken)
             total += 4 * sum(((line > box[:2]) & (line < box[2:])).all(axis=1).any() for line in lines)
-            total += 0 if free and box[0] >= edge[0] and box[1] >= edge[1] else 1000
+            total += 0 if free and box[0] >= edge[0] and edge[1] <= box[1] and box[3] <= edge[3] else 1000
         return total
 
     for x in sorted({label[0] for label in labels}):

@@ -89,7 +89,7 @@ def test_a_quick_run_writes_a_record_that_says_what_ran(tmp_path, capsys):
     assert (check["implementation"], check["executor"], check["status"]) == ("cuda/naive", "cpu_model", "passed")
     assert check["shape"] == [7] and record["measurements"] == [] and record["machine"]["gpu"] is None
     ours = {entry["name"]: entry for entry in record["implementations"] if entry["rung"]}
-    assert set(ours) == {"cuda/naive", "triton/naive"}
+    assert set(ours) == {f"{language}/{rung}" for language in ("cuda", "triton") for rung in ("naive", "tuned")}
     assert ours["cuda/naive"]["lines"]["kernel"] > 0 and ours["cuda/naive"]["lines"]["binding"] > 0
     said = capsys.readouterr().out
     order = [said.index(title) for title in ("Lines of code", "Correctness", "Compiled", "Speed", "Ninja Gap")]

@@ -1,4 +1,5 @@
-"""The goals of the tuned rung against the record, cell by cell. `python tests/test_goals.py` prints the table.
+"""docs/tuning.md against the record: the goals of the tuned rung cell by cell, its float16 widths, what the compilers
+made of it. `python tests/test_notebook.py` prints the tables.
 
 goals_softmax.json holds for each cell the ratio to a copy that each language is to reach, and the best peer's, of an
 earlier run. Within 0.01 counts as met. `also`: the cell must not be slower than any baseline of its own record.
@@ -35,7 +36,7 @@ def others(saved: record.Record, goal: dict) -> float:
 
 
 def goals() -> str:
-    saved = record.stamped(record.load(ROOT / "results" / "nvidia-h200" / "softmax.json", "softmax"))
+    saved = load()
     rows = ["| dtype | rows × columns | method | best peer | CUDA: goal | measured | Triton: goal | measured |"]
     rows.append("|---|---|---|---|---|---|---|---|")
     met = {"cuda": 0, "triton": 0}
@@ -55,11 +56,48 @@ def goals() -> str:
     return "\n".join([*rows, "", f"Met: CUDA {met['cuda']} of {n}, Triton {met['triton']} of {n}."])
 
 
-def test_the_goals_in_the_notebook_are_those_of_the_record():
+def half() -> str:
+    """Ratios to a copy in float16."""
+    saved = load()
+    names = ("cuda/tuned", "triton/tuned", "torch.softmax")
+    shapes = {tuple(entry["shape"]) for entry in saved["measurements"] if entry["dtype"] == "float16"}
+    rows = [f"| float16, rows × columns | {' | '.join(names)} |", "|---|---|---|---|"]
+    for n_rows, n_cols in sorted(shapes, key=lambda shape: shape[1]):
+        at = {"rows": n_rows, "cols": n_cols, "dtype": "float16", "method": "cold"}
+        rows.append(f"| {n_rows} × {n_cols} | {' | '.join(f'{cell(saved, at, name):.2f}' for name in names)} |")
+    return "\n".join(rows)
+
+
+def compiled() -> str:
+    """Registers, spills and occupancy of every regime, for the GPU of the record."""
+    rows = [
+        "| kernel | dtype | threads | registers | spilled bytes | shared bytes | occupancy |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for entry in load()["implementations"]:
+        for facts in entry.get("compiled", []) if entry["rung"] == "tuned" else []:
+            if facts["dtype"] != "float16" and facts["target"] == "sm_90":
+                variant = facts["variant"].replace("softmax_tuned_", "").replace("_kernel", "")
+                rows.append(
+                    f"| {entry['language']} `{variant}` | {facts['dtype']} | {facts['threads']} | {facts['registers']} "
+                    f"| {facts['spills']} | {facts['shared_bytes']} | {facts['occupancy']:.0%} |"
+                )
+    return "\n".join(rows)
+
+
+def load() -> record.Record:
+    return record.stamped(record.load(ROOT / "results" / "nvidia-h200" / "softmax.json", "softmax"))
+
+
+BLOCKS = {"goals": goals, "half": half, "compiled": compiled}
+
+
+def test_the_tables_in_the_notebook_are_those_of_the_record():
     notebook = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"<!-- measured: goals -->\n(.*?)\n<!-- end -->", notebook, re.DOTALL)
-    assert found == goals()
+    found = dict(re.findall(r"<!-- measured: (\w+) -->\n(.*?)\n<!-- end -->", notebook, re.DOTALL))
+    assert found == {name: block() for name, block in BLOCKS.items()}
 
 
 if __name__ == "__main__":
-    print(f"<!-- measured: goals -->\n{goals()}\n<!-- end -->")
+    for name, block in BLOCKS.items():
+        print(f"<!-- measured: {name} -->\n{block()}\n<!-- end -->\n")
