@@ -46,7 +46,8 @@ def test_every_phase_stands_beside_its_twin(stem: str) -> None:
     phases = [
         [part.title if part else None for part in row] for row in rows if any(part and part.title for part in row)
     ]
-    assert phases and [row for row in phases if row[0] != row[1]] == []
+    alone = [row for row in phases if row[0] != row[1]]  # of a tuned rung, a regime that one language alone has
+    assert phases and all(None in row for row in alone) and (alone == [] or stem.endswith("_tuned"))
 
 
 @pytest.fixture
