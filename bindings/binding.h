@@ -38,11 +38,30 @@ constexpr int count_parameters(cudaError_t (*)(Parameters...)) {
     return sizeof...(Parameters) - 1;  // without the stream
 }
 
-#define BIND(function, parameters)                                                \
-    static cudaError_t launch_##function(int dtype, const long long* arguments) { \
-        if (dtype == 0) return call(function<float>, arguments);                  \
-        if (dtype == 1) return call(function<__half>, arguments);                 \
-        return call(function<__nv_bfloat16>, arguments);                          \
-    }                                                                             \
-    static const bool function##_is_bound =                                       \
+// The dtypes that are instantiated: all or, for whoever wants only one of them compiled, the one of this index.
+#ifndef BIND_ONLY
+#define BIND_ONLY -1
+#endif
+
+template <typename T>
+struct Dtype {
+    using type = T;
+};
+
+template <typename Launch>
+cudaError_t dispatch(int dtype, Launch launch) {
+    if constexpr (BIND_ONLY < 0 || BIND_ONLY == 0)
+        if (dtype == 0) return launch(Dtype<float>());
+    if constexpr (BIND_ONLY < 0 || BIND_ONLY == 1)
+        if (dtype == 1) return launch(Dtype<__half>());
+    if constexpr (BIND_ONLY < 0 || BIND_ONLY == 2)
+        if (dtype == 2) return launch(Dtype<__nv_bfloat16>());
+    return cudaErrorInvalidValue;
+}
+
+#define BIND(function, parameters)                                                                               \
+    static cudaError_t launch_##function(int dtype, const long long* arguments) {                                \
+        return dispatch(dtype, [=](auto of) { return call(function<typename decltype(of)::type>, arguments); }); \
+    }                                                                                                            \
+    static const bool function##_is_bound =                                                                      \
         (launchers().push_back({#function, parameters, count_parameters(function<float>), launch_##function}), true);

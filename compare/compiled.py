@@ -149,12 +149,16 @@ def _code(binary: Path, kind: str) -> dict[str, str]:
     return {match[1]: match[0] for match in found}
 
 
-def _native_module(operation: Operation, target: str, directory: Path, launches: list[Launch]) -> SimpleNamespace:
+def _native_module(
+    operation: Operation, given: argparse.Namespace, directory: Path, launches: list[Launch]
+) -> SimpleNamespace:
     """Compile the launchers with launch_log.cpp as their runtime. In the result, as in the native module, each is a
     function; it adds what it would launch to `launches`."""
     program = directory / "launch_log"
-    options = ["-std=c++17", f"-arch={target}", "-Xptxas=-v", "-cudart=none", f"-I{ROOT}", f"-I{HERE}"]
-    options.append(f"-DCOMPUTE_CAPABILITY={target.removeprefix('sm_')}")
+    options = ["-std=c++17", f"-arch={given.target}", "-Xptxas=-v", "-cudart=none", f"-I{ROOT}", f"-I{HERE}"]
+    options.append(f"-DCOMPUTE_CAPABILITY={given.target.removeprefix('sm_')}")
+    if given.dtypes in DTYPES:
+        options.append(f"-DBIND_ONLY={DTYPES.index(given.dtypes)}")
     launchers = [sources.binding_source(operation.stem(rung.name)) for rung in operation.rungs]
     kernels = parse_ptxas(
         _run(find_nvcc().path, *host_compiler(), *options, *launchers, HERE / "launch_log.cpp", "-o", program)
@@ -285,7 +289,7 @@ def _compile(operation: Operation, given: argparse.Namespace, directory: Path) -
     reasons: dict[str, list[str]] = {}
     launches: list[Launch] = []
     with ThreadPoolExecutor(1) as pool:
-        native = pool.submit(_native_module, operation, given.target, directory, launches)  # beside Triton's compiler
+        native = pool.submit(_native_module, operation, given, directory, launches)  # beside Triton's compiler
         from compare.operations import implementations
 
         with contextlib.suppress(sources.MissingTriton):  # every twin says so when it is loaded

@@ -26,7 +26,8 @@ from compare.registry import DTYPES, LANGUAGES, OPERATIONS, Implementation, Oper
 MOST_ROWS = 2**31 - 1  # a grid's first dimension
 MOST_COLS = 2**31 - 2**16  # column numbers are 32-bit in Triton, and the last tile counts beyond n_cols
 MOST_ELEMENTS = MOST_ROWS * 256  # one a thread
-LEAST_SLICE = 4096  # columns; a launcher that cuts rows in smaller slices finds no room for them in `exchange`
+# A launcher that cuts shorter rows (bytes), or rows in smaller slices (columns), finds no room for them in `exchange`.
+LEAST_ROW, LEAST_SLICE = 32 * 1024, 4096
 
 _asked_for_cpu = False
 
@@ -90,7 +91,8 @@ def plan(
     """Validate, allocate scratch, and return the launch: it fills `out`, on the stream that is current when called.
 
     The launch keeps every buffer alive and allocates nothing, so it can be timed and captured. Its scratch belongs to
-    it: no two of its launches may run at the same time. bare: only the call of the native launcher (on the stream that
+    it, zeroed on the stream that is current now: no two of its launches may run at the same time, and another stream
+    has to wait for this one. bare: only the call of the native launcher (on the stream that
     is current now) or of the twin's host function, to see what host time the rest takes. Raises as `softmax`.
     """
     _validate_inputs(operation, inputs)
@@ -232,7 +234,8 @@ def _row_sizes(operation: Operation, rung: Rung, inputs: tuple[Tensor, ...], out
             f"{operation.name}: got {n_rows} × {n_cols}, wanted at most {MOST_ROWS} rows × {MOST_COLS} columns"
         )
     row = partial(torch.empty, n_rows, dtype=torch.float32, device=out.device)
-    n_words = 1 + n_rows * (n_cols // LEAST_SLICE) if n_cols >= LEAST_SLICE else 0
+    cut = n_cols * out.itemsize > LEAST_ROW
+    n_words = 1 + n_rows * (n_cols // LEAST_SLICE) if cut else 0
     words = partial(torch.zeros, n_words, dtype=torch.int64, device=out.device)
     scratch = {"row_max": row, "row_sum": row, "exchange": words}
     return {"n_rows": n_rows, "n_cols": n_cols, **{f"{k}_row_stride": v.stride(0) for k, v in rows.items()}, **scratch}

@@ -20,13 +20,17 @@ def peers(operation: Operation) -> list[Implementation]:
     """Those of `operation` that are installed. Raises Environment where none is."""
     if operation.name != "softmax":
         return []
-    known = {"liger": ("liger_kernel", _liger), "quack": ("quack", _quack)}
     found = [
-        Implementation(name, "peer", None, prepare) for name, (module, prepare) in known.items() if find_spec(module)
+        Implementation(name, "peer", None, prepare) for name, (module, prepare) in KNOWN.items() if find_spec(module)
     ]
     if not found:
         raise Environment("--peers: neither liger-kernel nor quack-kernels is installed; pip install -e '.[peers]'")
     return found
+
+
+def missing() -> list[str]:
+    """Those that are not installed."""
+    return [name for name, (module, _) in KNOWN.items() if not find_spec(module)]
 
 
 def _liger(inputs: tuple[Tensor, ...], out: Tensor) -> Callable[[], None]:
@@ -44,6 +48,9 @@ def _quack(inputs: tuple[Tensor, ...], out: Tensor) -> Callable[[], None]:
     quack, (x,) = import_module("quack.softmax"), inputs
     try:
         quack._softmax_fwd(x, out)  # compiles; it asserts what it does not take
-    except Exception as error:
+    except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
         raise NotImplementedError(f"quack: {type(error).__name__}: {error}") from error
     return lambda: quack._softmax_fwd(x, out)
+
+
+KNOWN = {"liger": ("liger_kernel", _liger), "quack": ("quack", _quack)}

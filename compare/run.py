@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import bindings
-from compare import baselines, compiled, correctness, inside, machine, operations, sanitizer, sources, tables, timing
+from compare import (
+    baselines,
+    compiled,
+    correctness,
+    inside,
+    machine,
+    operations,
+    peers,
+    sanitizer,
+    sources,
+    tables,
+    timing,
+)
 from compare import record as records
 from compare.registry import DTYPES, LANGUAGES, Implementation, Operation, Shape
 from compare.sources import Environment
@@ -63,8 +75,10 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         with ThreadPoolExecutor(1) as beside:  # the compilers work in a process of their own while we check
             facts = beside.submit(compiled.facts, operation.name, target)
             _lines(record, operation, console)
-            peers = [one.name for one in chosen if one.language == "peer"]
-            record["implementations"] += [{"name": name, "language": "peer", "rung": None} for name in peers]
+            for name in peers.missing() if options.peers else ():
+                console.print(f"{name}: not installed, left out; pip install -e '.[peers]'")
+            others = [one.name for one in chosen if one.language == "peer"]
+            record["implementations"] += [{"name": name, "language": "peer", "rung": None} for name in others]
             status = _check(record, operation, chosen, device, options, console)
         _compile_facts(record, *facts.result(), console)
         if device == "cuda" and not options.no_speed:

@@ -50,12 +50,12 @@ cudaError_t softmax_tuned(const T* x, T* out, unsigned long long* exchange, int6
             const int members = int((n_packs + slice - 1) / slice);
             return f(x, out, n_rows, n_cols, x_row_stride, out_row_stride, members, stream);
         };
-        if (major >= 9 && n_packs <= 16 * 1024 && n_rows * n_packs / 1024 < 4 * n_sms)  // few rows, over more SMs
+        const int most = major < 9 ? 0 : major <= 10 ? 16 : 8;  // blocks of a cluster; every GPU with clusters takes 8
+        if (n_packs <= most * 1024 && n_rows * n_packs / 1024 < 4 * n_sms)  // few rows, over more SMs
             return cluster(softmax_tuned_cluster<T, ALIGNED, 4, 256>, 1024);
-        if (major >= 9 && n_packs <= 16 * 2048)
+        if (n_packs <= most * 2048)
             return cluster(softmax_tuned_cluster<T, ALIGNED, 8, 256>, 2048);  // 0.987 to 0.992, 0.968 to 0.970
-        if (major >= 9 && n_packs <= 16 * 4096)
-            return cluster(softmax_tuned_cluster<T, ALIGNED, 8, 512>, 4096);  // 0.920, -
+        if (n_packs <= most * 4096) return cluster(softmax_tuned_cluster<T, ALIGNED, 8, 512>, 4096);  // 0.920, -
 #endif
         return softmax_tuned_relay<T, ALIGNED, 8, 256>(x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride,
                                                        n_sms, stream);  // 0.820, 0.814

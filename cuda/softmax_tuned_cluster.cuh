@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     const int lane = threadIdx.x % 32;
     const Part whole = merge(lane < members ? parts[lane] : Part{-INFINITY, 0.0f});
 
-    // 4. divide by the row sum, write the slice
-    share.write(out + row * out_row_stride, shift(maximum),
-                exponential(shift(maximum) - shift(whole.maximum)) / whole.sum);
+    // 4. divide by the row sum, write the slice; of one that is all -inf the factor is 0
+    const float factor = exponential(maximum - shift(whole.maximum)) / whole.sum;
+    share.write(out + row * out_row_stride, shift(maximum), factor);
 #endif
 }
 

@@ -207,6 +207,16 @@ def test_softmax_of_one_finite_column_in_a_wide_row_of_minus_inf(wide_softmax: F
     assert out.count_nonzero() == 1 and not out.isnan().any()
 
 
+@pytest.mark.parametrize("n_cols", [20_000, 131_072])
+def test_softmax_of_a_wide_row_that_is_masked_but_for_low_values(wide_softmax: Function, n_cols: int) -> None:
+    """Whoever cuts a row must not let a part of only -inf be scaled by exp(0 - maximum), which overflows."""
+    x = torch.full((1, n_cols), -inf)
+    x[:, 100:200] = -200
+    out = wide_softmax(x)
+    assert (out[:, 100:200] - 0.01).abs().max() < 1e-6
+    assert out.count_nonzero() == 100 and not out.isnan().any()
+
+
 def test_softmax_of_a_wide_row_whose_maximum_comes_last(wide_softmax: Function) -> None:
     x = torch.linspace(-90, 30, 20_001)[None]
     assert_float64_values(wide_softmax(x), x)
