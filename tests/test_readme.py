@@ -1,13 +1,18 @@
 """The README against the project: its links, its pairs, its options, and the numbers between its markers.
 
-`python tests/test_readme.py` prints the blocks between the markers as the records give them.
+`python tests/test_readme.py` prints the blocks between the markers as the records give them, and draws the figures of
+docs/ anew; docs/figures.json says of which times each was drawn.
 """
 
+import hashlib
+import json
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 from compare import claims, record
-from compare.cli import _parser
+from compare.cli import _parser, main
 from compare.registry import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,6 +71,20 @@ def test_the_numbers_between_the_markers_are_those_of_the_records():
     assert found == {name: block() for name, block in BLOCKS.items()}
 
 
+def prints(figure: str) -> dict[str, str]:
+    """What a figure was drawn of, and the picture itself."""
+    operation = next(name for name in OPERATIONS if figure.startswith(name))
+    saved = json.loads((RECORDS / f"{operation}.json").read_text())
+    times = json.dumps([saved["measurements"], saved["copies"]], sort_keys=True).encode()
+    picture = (ROOT / "docs" / figure).read_bytes()
+    return {"times": hashlib.sha256(times).hexdigest(), "picture": hashlib.sha256(picture).hexdigest()}
+
+
+def test_the_figures_are_drawn_of_the_records():
+    shown = re.findall(r"\]\(docs/([\w.-]+\.png)\)", README)
+    assert shown and json.loads((ROOT / "docs" / "figures.json").read_text()) == {name: prints(name) for name in shown}
+
+
 def test_every_link_leads_somewhere():
     links = [link for link in re.findall(r"\]\(([\w./-]+)\)", README)]
     assert links and [link for link in links if not (ROOT / link).exists()] == []
@@ -92,6 +111,17 @@ def test_the_two_commands_are_there_once():
         assert command.startswith("python3 -m venv .venv && ") and last in command
 
 
+def draw(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for operation in {name for name in OPERATIONS for figure in names if figure.startswith(name)}:
+            assert main([operation, "--from", str(RECORDS / f"{operation}.json"), "--output-dir", folder]) == 0
+        for name in names:
+            shutil.copy(Path(folder) / name, ROOT / "docs" / name)
+    found = json.dumps({name: prints(name) for name in names}, indent=1)
+    (ROOT / "docs" / "figures.json").write_text(f"{found}\n")
+
+
 if __name__ == "__main__":
+    draw(re.findall(r"\]\(docs/([\w.-]+\.png)\)", README))
     for name, block in BLOCKS.items():
         print(f"<!-- measured: {name} -->\n{block()}\n<!-- end -->\n")
