@@ -6,6 +6,7 @@ docs/ anew; docs/figures.json says of which times each was drawn.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -112,9 +113,11 @@ def test_the_two_commands_are_there_once():
 
 
 def draw(names: list[str]) -> None:
+    os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
         for operation in {name for name in OPERATIONS for figure in names if figure.startswith(name)}:
-            assert main([operation, "--from", str(RECORDS / f"{operation}.json"), "--output-dir", folder]) == 0
+            saved = (RECORDS / f"{operation}.json").relative_to(ROOT)  # as the figure names it
+            assert main([operation, "--from", str(saved), "--output-dir", folder]) == 0
         for name in names:
             shutil.copy(Path(folder) / name, ROOT / "docs" / name)
     found = json.dumps({name: prints(name) for name in names}, indent=1)
