@@ -1,5 +1,6 @@
 """Compile facts: reading ptxas' report, the arithmetic of occupancy, and both compilers without the target's GPU."""
 
+import argparse
 import dataclasses
 import itertools
 import shutil
@@ -197,7 +198,8 @@ def test_a_launcher_says_its_own_block_size_and_dynamic_shared_memory(tmp_path):
     needs_nvcc()
     launches: list[compiled.Launch] = []
     only_fused = dataclasses.replace(SOFTMAX, rungs=(SOFTMAX.rung("fused"),))
-    module = compiled._native_module(only_fused, "sm_90", tmp_path, launches)
+    given = argparse.Namespace(target="sm_90", dtypes="bfloat16")
+    module = compiled._native_module(only_fused, given, tmp_path, launches)
     assert module.parameters == {"softmax_fused": "x out n_rows n_cols x_row_stride out_row_stride".split()}
     for n_cols in (100, 781, 12288):
         module.softmax_fused("bfloat16", 4096, 8192, 10, n_cols, n_cols, n_cols, 0)
