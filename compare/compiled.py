@@ -47,7 +47,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
 }
 # Beside SHAPES with --stages: a size that is no multiple of 16.
 CONTRAST: dict[str, Shape] = {"rows": (4096, 1023), "elements": (2**24 - 1,)}
-SWEEP = range(1, 513)  # columns or elements for which --stages counts the variants that Triton's JIT builds
+SWEEP = range(1, 257)  # columns or elements for which --stages counts the variants that Triton's JIT builds
 TIME_LIMIT = 120  # seconds
 MEMORY = {"LDG", "STG", "LDGSTS", "LDS", "STS", "LDL", "STL"}  # instructions whose name ends in their width
 # Instructions that are counted by name; every other one only in "all".

@@ -116,14 +116,15 @@ def label(ax: Axes, labels: list[Label], sides: Sequence[int]) -> None:
     """
     size, pixels, edge = rcParams["font.size"], ax.figure.dpi / 72, ax.bbox.extents
     paths = [line.get_transform().transform(line.get_xydata()) for line in ax.lines]
-    lines = [np.concatenate([path, *np.linspace(path[:-1], path[1:], 41)]) for path in paths]
+    lines = [np.empty((0, 2)), *(np.concatenate([path, *np.linspace(path[:-1], path[1:], 41)]) for path in paths)]
+    inked, of_line = np.concatenate(lines), np.repeat(range(len(lines)), [len(line) for line in lines])
     taken = [text.get_window_extent().extents for text in ax.texts if text.get_text()]
 
     def cost(place: Place) -> float:
         total = abs(place[1])
         for box in place[2]:
             free = all(box[0] >= o[2] or o[0] >= box[2] or box[1] >= o[3] or o[1] >= box[3] for o in taken)
-            total += 4 * sum(((line > box[:2]) & (line < box[2:])).all(axis=1).any() for line in lines)
+            total += 4 * len(set(of_line[((inked > box[:2]) & (inked < box[2:])).all(axis=1)]))
             total += 0 if free and box[0] >= edge[0] and edge[1] <= box[1] and box[3] <= edge[3] else 1000
         return total
 
