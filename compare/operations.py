@@ -92,8 +92,8 @@ def plan(
 
     The launch keeps every buffer alive and allocates nothing, so it can be timed and captured. Its scratch belongs to
     it, zeroed on the stream that is current now: no two of its launches may run at the same time, and another stream
-    has to wait for this one. bare: only the call of the native launcher (on the stream that
-    is current now) or of the twin's host function, to see what host time the rest takes. Raises as `softmax`.
+    has to wait for this one. bare: only the call of the native launcher (on the stream that is current now) or of the
+    twin's host function, to see what host time the rest takes. Raises as `softmax`.
     """
     _validate_inputs(operation, inputs)
     _validate_out(operation, inputs, out)

@@ -18,19 +18,16 @@ from compare.sources import Environment
 
 def peers(operation: Operation) -> list[Implementation]:
     """Those of `operation` that are installed. Raises Environment where none is."""
-    if operation.name != "softmax":
-        return []
-    found = [
-        Implementation(name, "peer", None, prepare) for name, (module, prepare) in KNOWN.items() if find_spec(module)
-    ]
-    if not found:
+    known = KNOWN.get(operation.name, {})
+    found = [Implementation(name, "peer", None, one[1]) for name, one in known.items() if find_spec(one[0])]
+    if known and not found:
         raise Environment("--peers: neither liger-kernel nor quack-kernels is installed; pip install -e '.[peers]'")
     return found
 
 
-def missing() -> list[str]:
-    """Those that are not installed."""
-    return [name for name, (module, _) in KNOWN.items() if not find_spec(module)]
+def missing(operation: Operation) -> list[str]:
+    """Those of `operation` that are not installed."""
+    return [name for name, one in KNOWN.get(operation.name, {}).items() if not find_spec(one[0])]
 
 
 def _liger(inputs: tuple[Tensor, ...], out: Tensor) -> Callable[[], None]:
@@ -53,4 +50,5 @@ def _quack(inputs: tuple[Tensor, ...], out: Tensor) -> Callable[[], None]:
     return lambda: quack._softmax_fwd(x, out)
 
 
-KNOWN = {"liger": ("liger_kernel", _liger), "quack": ("quack", _quack)}
+# By operation and name: the module to be found, and what prepares a launch.
+KNOWN = {"softmax": {"liger": ("liger_kernel", _liger), "quack": ("quack", _quack)}}

@@ -22,6 +22,7 @@ import torch
 import bindings
 from compare import baselines, compiled, correctness, inside, machine, operations, sanitizer, sources, tables, timing
 from compare import record as records
+from compare.peers import missing as missing_peers
 from compare.registry import DTYPES, LANGUAGES, Implementation, Operation, Shape
 from compare.sources import Environment
 
@@ -63,7 +64,7 @@ def compare(operation: Operation, options: argparse.Namespace, console: Console)
         with ThreadPoolExecutor(1) as beside:  # the compilers work in a process of their own while we check
             facts = beside.submit(compiled.facts, operation.name, target)
             _lines(record, operation, console)
-            for name in baselines.peers.missing() if options.peers else ():
+            for name in missing_peers(operation) if options.peers else ():
                 console.print(f"{name}: not installed, left out; pip install -e '.[peers]'")
             others = [one.name for one in chosen if one.language == "peer"]
             record["implementations"] += [{"name": name, "language": "peer", "rung": None} for name in others]

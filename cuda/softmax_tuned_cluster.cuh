@@ -1,7 +1,6 @@
 // A row in the registers of a cluster of up to 16 blocks, which exchange maximum and sum in distributed shared memory.
-// Rows of up to 1 MiB on Hopper and newer. The exchange is one asynchronous store to each block, counted by its
-// mbarrier: cluster.sync() would first wait until every load and store of the block has been made visible to the whole
-// GPU.
+// Rows of up to 1 MiB where a GPU takes 16, as Hopper does. The exchange is one asynchronous store to each block,
+// counted by its mbarrier: cluster.sync() would first make every load and store of the block visible to the whole GPU.
 #pragma once
 #include "softmax_tuned.cuh"
 

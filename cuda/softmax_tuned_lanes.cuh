@@ -1,4 +1,4 @@
-// A row in the registers of LANES threads, two or four packs each: one read, two reductions, one write.
+// A row in the registers of LANES threads, two to eight packs each: one read, two reductions, one write.
 // Rows of up to 32 KiB: a few lanes, a warp or a block a row; several rows a block where a warp or less owns one.
 // Few packs a lane, because every load is issued before the first reduction and many lanes hide each other's waiting.
 #pragma once

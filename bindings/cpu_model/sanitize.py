@@ -106,7 +106,7 @@ def _arguments(names: list[str], case: Mapping[str, int | str], dtype: int) -> I
             yield str(sizes["n_cols"])
         elif name.startswith("row_"):  # row_max, row_sum
             yield f"output:0:{sizes['n_rows']}"
-        elif name == "exchange":  # as much as compare.operations allocates
+        elif name == "exchange":  # as much as compare.operations allocates for rows that may be cut
             yield f"zeros:{1 + int(sizes['n_rows']) * (int(sizes['n_cols']) // 4096)}"
         elif name in ("x", "y", "out"):
             stride = int(sizes.get(f"{name}_row_stride", sizes["n_cols"]))
@@ -144,8 +144,7 @@ def _directory() -> Path:
 
 def _compile(tool: str, source: Path, target: Path, includes: Iterable[Path] = ()) -> str:
     sanitizer, define = TOOLS[tool]
-    flags = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-U_FORTIFY_SOURCE", define]
-    flags.append("-fno-strict-aliasing")
+    flags = ["-std=c++17", "-O1", "-g", "-fno-omit-frame-pointer", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", define]
     flags += ["-include", "cuda_runtime.h"]
     if source.name != "runtime.cpp":  # which must stay out of the sanitizer's sight
         flags.append(sanitizer)
