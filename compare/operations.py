@@ -235,7 +235,7 @@ def _row_sizes(operation: Operation, rung: Rung, inputs: tuple[Tensor, ...], out
         )
     row = partial(torch.empty, n_rows, dtype=torch.float32, device=out.device)
     cut = n_cols * out.itemsize > LEAST_ROW
-    n_words = 1 + n_rows * (n_cols // LEAST_SLICE) if cut else 0
+    n_words = 1 + n_rows * -(-n_cols // LEAST_SLICE) if cut else 0
     words = partial(torch.zeros, n_words, dtype=torch.int64, device=out.device)
     scratch = {"row_max": row, "row_sum": row, "exchange": words}
     return {"n_rows": n_rows, "n_cols": n_cols, **{f"{k}_row_stride": v.stride(0) for k, v in rows.items()}, **scratch}

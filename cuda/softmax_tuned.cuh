@@ -8,24 +8,59 @@
 
 #include <cstdint>
 
+// Two 16-bit elements in one register.
+template <typename T>
+struct Pair {
+    using Type = float2;
+};
+template <>
+struct Pair<__half> {
+    using Type = __half2;
+};
+template <>
+struct Pair<__nv_bfloat16> {
+    using Type = __nv_bfloat162;
+};
+
 // 16 bytes as they are in memory, and as the elements in them.
 template <typename T>
 union Pack {
     static constexpr int SIZE = 16 / sizeof(T);
     int4 bits;
     T element[SIZE];
+    typename Pair<T>::Type pair[SIZE / 2];
     __device__ Pack() {}
 };
 
-// exp(x) as 2^(x log2 e), zero where that is no normal number: a multiplication and one instruction.
-static __device__ __forceinline__ float exponential(float x) {
+// 2^x, zero where that is no normal number: one instruction.
+static __device__ __forceinline__ float power_of_2(float x) {
 #ifdef __CUDA_ARCH__
     float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.4426950408889634f));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
     return power;
 #else
-    return expf(x);
+    return exp2f(x);
 #endif
+}
+
+// exp(x - shift) as a power of 2. Rows of 16 bits are bound by instructions: there the product with log2(e) and the
+// difference are one, and the rounding of shift * log2(e), common to the row, cancels in the quotient. From 2^20 on it
+// would not be small, but there 16-bit numbers differ by 0 or by more than exp knows, and any exact factor does.
+template <typename T>
+static __device__ __forceinline__ float exponential(float x, float shift) {
+    constexpr float LOG2E = 1.4426950408889634f;
+    if constexpr (sizeof(T) == 4) return power_of_2((x - shift) * LOG2E);
+    const float factor = fabsf(shift) < 1048576.0f ? LOG2E : 0.5f;
+    return power_of_2(__fmaf_rn(x, factor, -__fmul_rn(shift, factor)));
+}
+
+// exp(from - to), of two shifts: by it, what exponential(x, from) gave becomes what exponential(x, to) gives.
+template <typename T>
+static __device__ __forceinline__ float rescale(float from, float to) {
+    constexpr float LOG2E = 1.4426950408889634f;
+    if constexpr (sizeof(T) == 4) return power_of_2((from - to) * LOG2E);
+    const float factor = fabsf(to) < 1048576.0f ? LOG2E : 0.5f;
+    return power_of_2(__fmul_rn(from, factor) - __fmul_rn(to, factor));
 }
 
 // What to subtract before exp: the maximum, but 0 while only -inf was seen (-inf - -inf would be NaN; exp(-inf) is 0).
@@ -61,22 +96,30 @@ struct Part {
 };
 
 // Merge one part a lane of a warp.
+template <typename T>
 static __device__ __forceinline__ Part merge(Part part) {
     const float maximum = reduce<32>(nullptr, part.maximum, Max());
-    return {maximum, reduce<32>(nullptr, part.sum * exponential(part.maximum - shift(maximum)), Sum())};
+    return {maximum, reduce<32>(nullptr, part.sum * rescale<T>(part.maximum, shift(maximum)), Sum())};
 }
 
+// How many packs of exponentials a lane has room for: they take the place of a float32's pack, and twice that of
+// others.
+template <typename T, int PACKS>
+static constexpr int ROOM = sizeof(T) == 4 || PACKS <= 6 ? PACKS
+                            : PACKS <= 12                ? 12 - PACKS
+                                                         : 0;
+
 // One lane's share of a row: packs first, first + step, ... and, where the row is not ALIGNED to the 16-byte grid, as
-// many of its elements before and behind it, of which there are less than two packs. KEEP: the exponentials stay in
-// registers from sum() to write(); else write() computes them again, from the packs, which are smaller.
-template <typename T, bool ALIGNED, int PACKS, int LANES, bool KEEP>
+// many of its elements before and behind it, of which there are less than two packs. KEPT: of so many packs the
+// exponentials stay in registers from sum() to write(), which computes the others again, from the packs.
+template <typename T, bool ALIGNED, int PACKS, int LANES, int KEPT>
 struct Share {
     static constexpr int SIZE = Pack<T>::SIZE;
     static constexpr int EDGES = ALIGNED ? 0 : (2 * SIZE - 2 + LANES - 1) / LANES;
     const int first, step, head, n_packs, n_edges;  // head: elements before the grid; edges: those, and those behind it
     int4 pack[PACKS];
     float edge[EDGES + 1];
-    float kept[KEEP ? PACKS : 1][SIZE], kept_edge[EDGES + 1];
+    float kept[KEPT + 1][SIZE], kept_edge[EDGES + 1];
 
     __device__ __forceinline__ Share(const T* x_row, int n_cols, int first, int step)
         : first(first),
@@ -105,10 +148,23 @@ struct Share {
 
     __device__ __forceinline__ float maximum() const {
         float maximum = -INFINITY;
+        if constexpr (sizeof(T) == 2) {  // two at a time
+            Pack<T> elements;
+            elements.bits = pack[0];
+            typename Pair<T>::Type larger = elements.pair[0];
 #pragma unroll
-        for (int p = 0; p < PACKS; ++p)
+            for (int p = 0; p < PACKS; ++p) {
+                elements.bits = pack[p];
 #pragma unroll
-            for (int i = 0; i < SIZE; ++i) maximum = fmaxf(maximum, value(p, i));
+                for (int i = 0; i < SIZE / 2; ++i) larger = __hmax2(larger, elements.pair[i]);
+            }
+            maximum = fmaxf(float(larger.x), float(larger.y));
+        } else {
+#pragma unroll
+            for (int p = 0; p < PACKS; ++p)
+#pragma unroll
+                for (int i = 0; i < SIZE; ++i) maximum = fmaxf(maximum, value(p, i));
+        }
 #pragma unroll
         for (int e = 0; e < EDGES; ++e) maximum = fmaxf(maximum, edge[e]);
         return maximum;
@@ -121,26 +177,30 @@ struct Share {
         for (int p = 0; p < PACKS; ++p) {
             forget(p);
 #pragma unroll
-            for (int i = 0; i < SIZE; ++i) sum += kept[KEEP ? p : 0][i] = exponential(value(p, i) - shift);
+            for (int i = 0; i < SIZE; ++i) sum += kept[min(p, KEPT)][i] = exponential<T>(value(p, i), shift);
         }
 #pragma unroll
-        for (int e = 0; e < EDGES; ++e) sum += kept_edge[e] = exponential(edge[e] - shift);
+        for (int e = 0; e < EDGES; ++e) sum += kept_edge[e] = exponential<T>(edge[e], shift);
         return sum;
     }
 
-    // exp(value - shift) * scale, into the same columns of out_row. KEEP: after sum(shift).
+    // exp(value - shift) * scale, into the same columns of out_row. After sum(shift), unless KEPT is 0. STREAMING: the
+    // packs are the first that L2 gives up.
+    template <bool STREAMING = false>
     __device__ __forceinline__ void write(T* out_row, float shift, float scale) {
         T* to = out_row + head + first * SIZE;
         const bool on_grid = ALIGNED || reinterpret_cast<uintptr_t>(to) % 16 == 0;
 #pragma unroll
         for (int p = 0; p < PACKS; ++p) {
-            if (!KEEP && !has(p)) continue;
+            if (p >= KEPT && !has(p)) continue;
             forget(p);
             Pack<T> result;
 #pragma unroll
             for (int i = 0; i < SIZE; ++i)
-                result.element[i] = T((KEEP ? kept[KEEP ? p : 0][i] : exponential(value(p, i) - shift)) * scale);
-            if (has(p) && on_grid) reinterpret_cast<int4*>(to)[p * step] = result.bits;
+                result.element[i] = T((p < KEPT ? kept[min(p, KEPT)][i] : exponential<T>(value(p, i), shift)) * scale);
+            int4* pack_to = reinterpret_cast<int4*>(to) + p * step;
+            if (has(p) && on_grid && STREAMING) __stcs(pack_to, result.bits);
+            if (has(p) && on_grid && !STREAMING) *pack_to = result.bits;
             if (has(p) && !on_grid)
 #pragma unroll
                 for (int i = 0; i < SIZE; ++i) to[p * step * SIZE + i] = result.element[i];
@@ -148,14 +208,14 @@ struct Share {
 #pragma unroll
         for (int e = 0; e < EDGES; ++e)
             if (first + e * step < n_edges)
-                out_row[column(first + e * step)] = T((KEEP ? kept_edge[e] : exponential(edge[e] - shift)) * scale);
+                out_row[column(first + e * step)] = T((KEPT ? kept_edge[e] : exponential<T>(edge[e], shift)) * scale);
     }
 
     // Hide a pack from the compiler, which else would keep every element as a float32 from one pass to the next: twice
     // the registers of a 16-bit row, and half the threads.
     __device__ __forceinline__ void forget(int p) {
 #ifdef __CUDA_ARCH__
-        if (!KEEP && sizeof(T) == 2)
+        if (p >= KEPT && sizeof(T) == 2)
             asm volatile("" : "+r"(pack[p].x), "+r"(pack[p].y), "+r"(pack[p].z), "+r"(pack[p].w));
 #endif
     }

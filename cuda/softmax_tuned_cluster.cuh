@@ -8,8 +8,15 @@ static __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return unsigned(__cvta_generic_to_shared(pointer));
 }
 
+// Threads of an SM: a lane has 48 registers for 4 packs, 64 for 8, and 80 (float32) or 96 for 16.
+template <typename T, int PACKS>
+static constexpr int RESIDENT = PACKS <= 4       ? 1280
+                                : PACKS <= 8     ? 1024
+                                : sizeof(T) == 4 ? 768
+                                                 : 640;
+
 template <typename T, bool ALIGNED, int PACKS, int THREADS>
-__global__ void __launch_bounds__(THREADS, 1024 / THREADS)
+__global__ void __launch_bounds__(THREADS, RESIDENT<T, PACKS> / THREADS)
     softmax_tuned_cluster_kernel(const T* x, T* out, int64_t n_cols, int64_t x_row_stride, int64_t out_row_stride,
                                  int members) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -27,8 +34,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     }
 
     // 1. read the slice
-    Share<T, ALIGNED, PACKS, THREADS, (PACKS * Pack<T>::SIZE < 64)> share(
-        x + row * x_row_stride, int(n_cols), member * THREADS + threadIdx.x, members * THREADS);
+    Share<T, ALIGNED, PACKS, THREADS, ROOM<T, PACKS>> share(x + row * x_row_stride, int(n_cols),
+                                                            member * THREADS + threadIdx.x, members * THREADS);
     asm volatile("barrier.cluster.arrive.relaxed.aligned;");
 
     // 2. maximum and sum of the slice
@@ -55,10 +62,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             : "r"(shared_address(&arrived))
             : "memory");
     const int lane = threadIdx.x % 32;
-    const Part whole = merge(lane < members ? parts[lane] : Part{-INFINITY, 0.0f});
+    const Part whole = merge<T>(lane < members ? parts[lane] : Part{-INFINITY, 0.0f});
 
     // 4. divide by the row sum, write the slice; of one that is all -inf the factor is 0
-    const float factor = exponential(maximum - shift(whole.maximum)) / whole.sum;
+    const float factor = rescale<T>(maximum, shift(whole.maximum)) / whole.sum;
     share.write(out + row * out_row_stride, shift(maximum), factor);
 #endif
 }

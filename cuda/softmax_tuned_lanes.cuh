@@ -13,8 +13,8 @@ __global__ void __launch_bounds__(THREADS, THREADS < 256 ? 1 : 1024 / THREADS)
     const bool inside = row < n_rows;  // lanes without a row share in the shuffles all the same
 
     // 1. read the rows
-    Share<T, ALIGNED, PACKS, LANES, (PACKS * Pack<T>::SIZE < 64)> share(
-        x + (inside ? row : 0) * x_row_stride, inside ? int(n_cols) : 0, threadIdx.x % LANES, LANES);
+    Share<T, ALIGNED, PACKS, LANES, ROOM<T, PACKS>> share(x + (inside ? row : 0) * x_row_stride,
+                                                          inside ? int(n_cols) : 0, threadIdx.x % LANES, LANES);
 
     // 2. row maximum
     const float maximum = reduce<LANES>(partial[0], share.maximum(), Max());

@@ -3,9 +3,24 @@
 // because blocks take their work in the order of a ticket, and a second block's row is finished long before.
 #pragma once
 #include "softmax_tuned.cuh"
+#ifdef __CUDACC__
+#include <cuda/annotated_ptr>
+#endif
+
+// x, and what L2 is to do with what is read through it: keep it for the second look, or give it up after that.
+template <typename T>
+static __device__ __forceinline__ const T* look(const T* x, bool second) {
+#ifdef __CUDA_ARCH__
+    using Property = cuda::access_property;
+    return cuda::associate_access_property(x,
+                                           second ? Property(Property::streaming()) : Property(Property::persisting()));
+#else
+    return x;
+#endif
+}
 
 template <typename T, bool ALIGNED, int PACKS, int THREADS>
-__global__ void __launch_bounds__(THREADS, 1024 / THREADS)
+__global__ void __launch_bounds__(THREADS, (PACKS > 8 ? 768 : 1024) / THREADS)
     softmax_tuned_relay_kernel(const T* x, T* out, unsigned long long* exchange, int64_t n_rows, int64_t n_cols,
                                int64_t x_row_stride, int64_t out_row_stride, unsigned members, int64_t delay) {
     __shared__ float partial[4][THREADS / 32];
@@ -22,8 +37,8 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     volatile unsigned long long* words = exchange + 1 + row * members;
 
     // 1. read the slice
-    Share<T, ALIGNED, PACKS, THREADS, false> share(x + row * x_row_stride, int(n_cols),
-                                                   member * PACKS * THREADS + threadIdx.x, THREADS);
+    Share<T, ALIGNED, PACKS, THREADS, 0> share(look(x + row * x_row_stride, second), int(n_cols),
+                                               member * PACKS * THREADS + threadIdx.x, THREADS);
     if (!second) {
         // 2. maximum and sum of the slice
         const float maximum = reduce<THREADS>(partial[0], share.maximum(), Max());
@@ -39,24 +54,25 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
             while ((unsigned(word) & 1) != parity);
             const Part part{__uint_as_float(unsigned(word >> 32)), __uint_as_float(unsigned(word) & ~1u)};
             const float larger = fmaxf(maximum, part.maximum);
-            sum = sum * exponential(maximum - shift(larger)) + part.sum * exponential(part.maximum - shift(larger));
+            sum = sum * rescale<T>(maximum, shift(larger)) + part.sum * rescale<T>(part.maximum, shift(larger));
             maximum = larger;
         }
         const float row_max = reduce<THREADS>(partial[2], maximum, Max());
-        const float row_sum = reduce<THREADS>(partial[3], sum * exponential(maximum - shift(row_max)), Sum());
+        const float row_sum = reduce<THREADS>(partial[3], sum * rescale<T>(maximum, shift(row_max)), Sum());
 
         // 4. divide by the row sum, write the slice
-        share.write(out + row * out_row_stride, row_max, 1.0f / row_sum);
+        share.template write<true>(out + row * out_row_stride, row_max, 1.0f / row_sum);
     }
 }
 
 template <typename T, bool ALIGNED, int PACKS, int THREADS>
 static cudaError_t softmax_tuned_relay(const T* x, T* out, unsigned long long* exchange, int64_t n_rows, int64_t n_cols,
-                                       int64_t x_row_stride, int64_t out_row_stride, int n_sms, cudaStream_t stream) {
+                                       int64_t x_row_stride, int64_t out_row_stride, int l2_bytes,
+                                       cudaStream_t stream) {
     constexpr int SLICE = PACKS * THREADS * Pack<T>::SIZE;
     const int64_t members = (n_cols + SLICE - 1) / SLICE;
-    // Half of the blocks that are on the GPU at a time read first: so many rows later, a row is finished.
-    const int64_t delay = min(n_rows - 1, n_sms * (512 / THREADS) / members);
+    // A quarter of L2 later a row is finished, and still there.
+    const int64_t delay = min(n_rows - 1, max(int64_t(1), l2_bytes / 4 / int64_t(n_cols * sizeof(T))));
     softmax_tuned_relay_kernel<T, ALIGNED, PACKS, THREADS><<<2 * (n_rows + delay) * members, THREADS, 0, stream>>>(
         x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride, members, delay);
     return cudaGetLastError();

@@ -207,14 +207,34 @@ def test_softmax_of_one_finite_column_in_a_wide_row_of_minus_inf(wide_softmax: F
     assert out.count_nonzero() == 1 and not out.isnan().any()
 
 
-@pytest.mark.parametrize("n_cols", [20_000, 131_072])
-def test_softmax_of_a_wide_row_that_is_masked_but_for_low_values(wide_softmax: Function, n_cols: int) -> None:
+@every_dtype
+@pytest.mark.parametrize("n_cols", [20_000, 131_072, 300_000])
+def test_softmax_of_a_wide_row_that_is_masked_but_for_low_values(
+    wide_softmax: Function, n_cols: int, dtype: torch.dtype
+) -> None:
     """Whoever cuts a row must not let a part of only -inf be scaled by exp(0 - maximum), which overflows."""
-    x = torch.full((1, n_cols), -inf)
+    x = torch.full((1, n_cols), -inf, dtype=dtype)
     x[:, 100:200] = -200
     out = wide_softmax(x)
-    assert (out[:, 100:200] - 0.01).abs().max() < 1e-6
+    assert (out[:, 100:200] - 0.01).abs().max() <= max(1e-6, 0.01 * torch.finfo(dtype).eps)
     assert out.count_nonzero() == 100 and not out.isnan().any()
+
+
+@pytest.mark.parametrize("n_cols", [1000, 40_001, 150_000], ids="{} columns".format)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_softmax_of_16_bit_rows_far_from_zero_has_float64_values(
+    wide_softmax: Function, dtype: torch.dtype, n_cols: int
+) -> None:
+    """Far from zero the rounding of x log2(e) is larger than what exp can take, and 3e38 log2(e) overflows."""
+    most = torch.finfo(dtype).max
+    x = torch.randn(8, n_cols, generator=torch.Generator().manual_seed(3))
+    x[:4] += torch.tensor([[300.0], [-3000.0], [60_000.0], [-60_000.0]])
+    x[4:] = torch.tensor([[-most], [-most / 4], [-(2.0**20)], [2.0**20]]).clamp(-most, most)
+    x[4:, n_cols // 2 :: 7] = torch.tensor([[most], [-5.0], [4096.0 - 2.0**20], [2.0**20 - 4096]]).clamp(-most, most)
+    x = x.to(dtype)
+    wanted = torch.softmax(x.double(), dim=-1)
+    error = (wide_softmax(x).double() - wanted).abs()
+    assert (error <= wanted * 2 * torch.finfo(dtype).eps + 2**-24).all()  # bfloat16 may be truncated
 
 
 def test_softmax_of_a_wide_row_whose_maximum_comes_last(wide_softmax: Function) -> None:

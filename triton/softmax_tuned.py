@@ -1,7 +1,7 @@
 """softmax, tuned: everything it takes to be near the memory limit at every width
 
 Computes  out[r, c] = exp(x[r, c] - max_r) / sum_r, accumulated in float32
-Traffic   1 read + 1 write an element (rows beyond 128 KiB, a second read that hits L2)
+Traffic   1 read + 1 write an element (rows beyond 208 KiB, in 16 bits 128, a second read that hits L2)
 Owns      ROWS short rows a program, or one row; the longest rows, two programs a slice
 Limits    columns contiguous; rows of any length and alignment; exchange is zero before its first launch
 Twin      cuda/softmax_tuned.cu
@@ -19,70 +19,110 @@ def shift(maximum):
     return tl.where(maximum == -float("inf"), 0.0, maximum)
 
 
+# exp(x - shift) as a power of 2. Rows of 16 bits are bound by instructions: there the product with log2(e) and the
+# difference are one, and the rounding of shift * log2(e), common to the row, cancels in the quotient. From 2^20 on it
+# would not be small, but there 16-bit numbers differ by 0 or by more than exp knows, and any exact factor does.
+@triton.jit
+def exponential(x, shift):
+    if x.dtype == tl.float32:
+        return tl.exp2((x - shift) * LOG2E)
+    factor = tl.where(tl.abs(shift) < 1048576.0, LOG2E, 0.5)
+    return tl.exp2(tl.fma(x.to(tl.float32), factor, -tl.fma(shift, factor, 0.0)))
+
+
+# exp(from - to), of two shifts: by it, what exponential(x, from) gave becomes what exponential(x, to) gives.
+@triton.jit
+def rescale(start, to, DTYPE: tl.constexpr):
+    if DTYPE == tl.float32:
+        return tl.exp2((start - to) * LOG2E)
+    factor = tl.where(tl.abs(to) < 1048576.0, LOG2E, 0.5)
+    return tl.exp2(tl.fma(start, factor, 0.0) - tl.fma(to, factor, 0.0))
+
+
+# Hide 16-bit elements from the compiler, which else would keep each as a float32 from one pass to the next. MOVE hides
+# them from LLVM only: ptxas may keep what it has registers for. CLEAR, by a zero that nobody knows, hides all.
+MOVE = "mov.b32 $0, $1;"
+CLEAR = "or.b32 $0, $1, $2;"
+
+
+@triton.jit
+def hide(x, n, HOW: tl.constexpr):
+    if HOW is not None:
+        zero = tl.minimum(n, 0).to(tl.int16)
+        x = tl.inline_asm_elementwise(HOW, "=r,r,r", [x, zero], dtype=x.dtype, is_pure=False, pack=2)
+    return x
+
+
 # Whole rows as a tile in registers. Width and strides are constants: lanes beyond a row cost nothing, and the compiler
 # knows how every row is aligned.
 @triton.jit
 def softmax_tuned_rows_kernel(
     x_ptr, out_ptr, n_rows, N_COLS: tl.constexpr, X_ROW_STRIDE: tl.constexpr, OUT_ROW_STRIDE: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     cols = tl.arange(0, BLOCK)[None, :]
     inside = (rows < n_rows) & (cols < N_COLS)
 
     # 1. read the rows
-    x = tl.load(x_ptr + rows * X_ROW_STRIDE + cols, mask=inside, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + rows * X_ROW_STRIDE + cols, mask=inside, other=-float("inf"))
 
     # 2. row maximum
-    maximum = tl.max(x, axis=1)[:, None]
+    maximum = tl.max(x.to(tl.float32), axis=1)[:, None]
 
     # 3. exponentials and row sum
-    e = tl.exp2((x - maximum) * LOG2E)
-    total = tl.sum(tl.where(cols < N_COLS, e, 0.0), axis=1)[:, None]
+    x = hide(x, n_rows, FIRST)
+    total = tl.sum(tl.where(cols < N_COLS, exponential(x, maximum), 0.0), axis=1)[:, None]
 
     # 4. divide by the row sum, write the rows
-    tl.store(out_ptr + rows * OUT_ROW_STRIDE + cols, e * (1.0 / total), mask=inside)
+    x = hide(x, n_rows, SECOND)
+    tl.store(out_ptr + rows * OUT_ROW_STRIDE + cols, exponential(x, maximum) * (1.0 / total), mask=inside)
 
 
 # One row that begins anywhere: whole packs of 16 bytes on the grid of the memory, and the elements before and behind.
 @triton.jit
 def softmax_tuned_odd_kernel(
-    x_ptr, out_ptr, n_cols, x_row_stride, out_row_stride, PACK: tl.constexpr, BLOCK: tl.constexpr
-):
+    x_ptr, out_ptr, x_row_stride, out_row_stride, N_COLS: tl.constexpr, PACK: tl.constexpr, BLOCK: tl.constexpr,
+    FIRST: tl.constexpr, SECOND: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    head = tl.minimum((PACK - row * x_row_stride % PACK) % PACK, n_cols).to(tl.int32)
-    packed = (n_cols - head) // PACK * PACK
+    head = tl.minimum((PACK - row * x_row_stride % PACK) % PACK, N_COLS).to(tl.int32)
+    packed = (N_COLS - head) // PACK * PACK
     cols = tl.arange(0, BLOCK)
     edges = tl.arange(0, 2 * PACK)
     edge_cols = tl.where(edges < head, edges, edges + packed)
     x_start = tl.multiple_of(row * x_row_stride + head, PACK)
     out_start = tl.multiple_of(row * out_row_stride + head, PACK)
+    possible = cols < N_COLS // PACK * PACK  # known to the compiler, which then drops the lanes beyond
+    inside = possible & (cols < packed)
 
     # 1. read the rows
-    x = tl.load(x_ptr + x_start + cols, mask=cols < packed, other=-float("inf")).to(tl.float32)
-    edge = tl.load(x_ptr + row * x_row_stride + edge_cols, mask=edges < n_cols - packed, other=-float("inf"))
-    edge = edge.to(tl.float32)
+    x = tl.load(x_ptr + x_start + cols, mask=inside, other=-float("inf"))
+    edge = tl.load(x_ptr + row * x_row_stride + edge_cols, mask=edges < N_COLS - packed, other=-float("inf"))
 
     # 2. row maximum
-    maximum = tl.maximum(tl.max(x, axis=0), tl.max(edge, axis=0))
+    maximum = tl.maximum(tl.max(x.to(tl.float32), axis=0), tl.max(edge.to(tl.float32), axis=0))
 
     # 3. exponentials and row sum
-    e = tl.exp2((x - maximum) * LOG2E)
-    edge_e = tl.exp2((edge - maximum) * LOG2E)
-    total = tl.sum(e, axis=0) + tl.sum(edge_e, axis=0)
+    x = hide(x, x_row_stride, FIRST)
+    edge_e = exponential(edge, maximum)
+    total = tl.sum(tl.where(possible, exponential(x, maximum), 0.0), axis=0) + tl.sum(edge_e, axis=0)
 
     # 4. divide by the row sum, write the rows
-    tl.store(out_ptr + out_start + cols, e * (1.0 / total), mask=cols < packed)
-    tl.store(out_ptr + row * out_row_stride + edge_cols, edge_e * (1.0 / total), mask=edges < n_cols - packed)
+    x = hide(x, x_row_stride, SECOND)
+    tl.store(out_ptr + out_start + cols, exponential(x, maximum) * (1.0 / total), mask=inside)
+    tl.store(out_ptr + row * out_row_stride + edge_cols, edge_e * (1.0 / total), mask=edges < N_COLS - packed)
 
 
 # Two programs a slice: the first reads it and leaves maximum and sum in exchange; the second, `delay` rows later, reads
 # it again, from L2, and writes. Programs take their work in the order of a ticket: none waits for one yet to start.
+# L2 is told to keep the slice for the second look, and to give it up after that.
 @triton.jit
 def softmax_tuned_relay_kernel(
     x_ptr, out_ptr, exchange_ptr, n_rows, n_cols, x_row_stride, out_row_stride, members, delay,
-    PACK: tl.constexpr, SLICE: tl.constexpr, WORDS: tl.constexpr,
+    PACK: tl.constexpr, SLICE: tl.constexpr, WORDS: tl.constexpr, ODD: tl.constexpr, FIRST: tl.constexpr,
 ):  # fmt: skip
+    dtype: tl.constexpr = x_ptr.dtype.element_ty
     ticket = tl.atomic_add(exchange_ptr, 1, sem="relaxed")
     parity = 1 - ticket // tl.num_programs(0) % 2  # of the launch: it tells this launch's words from the last one's
     block = (ticket % tl.num_programs(0)).to(tl.int32)
@@ -94,7 +134,7 @@ def softmax_tuned_relay_kernel(
     # A word: the bits of the maximum and of the sum, whose last one is the parity instead.
     words_ptr = exchange_ptr + 1 + row * members
 
-    head = tl.minimum((PACK - row * x_row_stride % PACK) % PACK, n_cols).to(tl.int32)
+    head = tl.minimum((PACK - row * x_row_stride % PACK) % PACK, n_cols).to(tl.int32) if ODD else 0
     packed = (n_cols - head) // PACK * PACK
     cols = member * SLICE + tl.arange(0, SLICE)
     edges = member * SLICE + tl.arange(0, 2 * PACK)  # all of them are the first member's
@@ -102,55 +142,72 @@ def softmax_tuned_relay_kernel(
     x_start = tl.multiple_of(row * x_row_stride + head, PACK)
     out_start = tl.multiple_of(row * out_row_stride + head, PACK)
     if (row >= 0) & (row < n_rows):
-        # 1. read the slice
-        x = tl.load(x_ptr + x_start + cols, mask=cols < packed, other=-float("inf")).to(tl.float32)
-        edge = tl.load(x_ptr + row * x_row_stride + edge_cols, mask=edges < n_cols - packed, other=-float("inf"))
-        edge = edge.to(tl.float32)
+        # 1. read the slice: for the first time, or again
+        if ODD:
+            edge = tl.load(x_ptr + row * x_row_stride + edge_cols, mask=edges < n_cols - packed, other=-float("inf"))
         if second == 0:
+            x = tl.load(x_ptr + x_start + cols, mask=cols < packed, other=-float("inf"), eviction_policy="evict_last")
+
             # 2. maximum and sum of the slice
-            maximum = tl.maximum(tl.max(x, axis=0), tl.max(edge, axis=0))
-            total = tl.sum(tl.exp2((x - shift(maximum)) * LOG2E), axis=0)
-            total += tl.sum(tl.exp2((edge - shift(maximum)) * LOG2E), axis=0)
+            maximum = tl.max(x.to(tl.float32), axis=0)
+            if ODD:
+                maximum = tl.maximum(maximum, tl.max(edge.to(tl.float32), axis=0))
+            x = hide(x, n_rows, FIRST)
+            total = tl.sum(exponential(x, shift(maximum)), axis=0)
+            if ODD:
+                total += tl.sum(exponential(edge, shift(maximum)), axis=0)
             high = maximum.to(tl.int32, bitcast=True).to(tl.int64) << 32
             low = total.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFE
             tl.atomic_xchg(words_ptr + member, high | low | parity, sem="relaxed")
         else:
+            x = tl.load(x_ptr + x_start + cols, mask=cols < packed, other=-float("inf"), eviction_policy="evict_first")
+
             # 3. row maximum and row sum
-            others = tl.arange(0, WORDS)
-            words = tl.load(words_ptr + others, mask=others < members, other=parity, volatile=True)
-            while tl.sum((words & 1) ^ parity, axis=0) > 0:
+            row_max = -float("inf")
+            row_sum = 0.0
+            for start in range(0, members, WORDS):
+                others = start + tl.arange(0, WORDS)
                 words = tl.load(words_ptr + others, mask=others < members, other=parity, volatile=True)
-            maxima = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
-            maxima = tl.where(others < members, maxima, -float("inf"))
-            totals = (words & 0xFFFFFFFE).to(tl.int32).to(tl.float32, bitcast=True)
-            row_max = tl.max(maxima, axis=0)
-            row_sum = tl.sum(totals * tl.exp2((maxima - shift(row_max)) * LOG2E), axis=0)
+                while tl.sum((words & 1) ^ parity, axis=0) > 0:
+                    words = tl.load(words_ptr + others, mask=others < members, other=parity, volatile=True)
+                maxima = (words >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+                maxima = tl.where(others < members, maxima, -float("inf"))
+                totals = (words & 0xFFFFFFFE).to(tl.int32).to(tl.float32, bitcast=True)
+                larger = tl.maximum(row_max, tl.max(maxima, axis=0))
+                row_sum *= rescale(row_max, shift(larger), dtype)
+                row_sum += tl.sum(totals * rescale(maxima, shift(larger), dtype), axis=0)
+                row_max = larger
 
             # 4. divide by the row sum, write the slice
             scale = 1.0 / row_sum
-            e = tl.exp2((x - row_max) * LOG2E)
-            tl.store(out_ptr + out_start + cols, e * scale, mask=cols < packed)
-            edge_e = tl.exp2((edge - row_max) * LOG2E)
-            tl.store(out_ptr + row * out_row_stride + edge_cols, edge_e * scale, mask=edges < n_cols - packed)
+            e = exponential(x, row_max)
+            tl.store(out_ptr + out_start + cols, e * scale, mask=cols < packed, cache_modifier=".cs")
+            if ODD:
+                edge_e = exponential(edge, row_max)
+                tl.store(out_ptr + row * out_row_stride + edge_cols, edge_e * scale, mask=edges < n_cols - packed)
 
 
-# Warps by the bytes of a tile: (up to, float32, 16-bit), with the ratio to a copy on an H200. docs/tuning.md has what
-# else was tried.
-WARPS = (
-    (4096, 4, 4),  # 1.00 to 1.01, 1.00
-    (8192, 8, 4),  # 0.99, 0.98
-    (16384, 16, 8),  # 0.99, 0.98
-    (32768, 16, 8),  # 0.98, 0.97
-    (131072, 32, 32),  # 0.98 to 0.99, 0.65 to 0.79
-)
-ODD_WARPS = (
-    (2048, 2, 1),  # , 1.01
-    (4096, 4, 4),  # 1.01, 0.97
-    (8192, 8, 8),  # 0.97 to 0.98, 0.98
-    (16384, 16, 4),  # 0.99, 0.97
-    (32768, 16, 4),  # 0.96, 0.93
-    (131072, 32, 16),  # 0.95, 0.61 to 0.74
-)
+# By the bytes of an element, then of a tile: (up to, warps, most registers a lane, what is hidden before the sum, and
+# before the write), with the ratio to a copy on an H200, of aligned rows and of odd ones. docs/tuning.md has what else
+# was tried.
+TILES = {
+    4: (
+        (2048, 2, None, None, None),
+        (4096, 4, None, None, None),  # 1.00 to 1.01; 1.00
+        (8192, 8, None, None, None),  # 0.99; 0.97
+        (32768, 16, None, None, None),  # 0.99; 0.98
+        (212992, 32, None, None, None),  # 0.96 to 0.99; 0.92 to 0.98
+    ),
+    2: (
+        (2048, 1, None, None, None),  # -; 1.01
+        (4096, 4, None, None, None),  # 1.00; 0.99
+        (8192, 8, None, None, None),  # 0.98; 0.98
+        (32768, 8, None, MOVE, MOVE),  # 0.98 to 0.99; 0.96 to 0.99
+        (81920, 16, 64, MOVE, CLEAR),  # 0.95 to 0.97; 0.95 to 0.97
+        (106496, 8, 128, MOVE, CLEAR),  # 0.92; 0.89
+        (131072, 32, None, MOVE, MOVE),  # 0.88 to 0.90; 0.85
+    ),
+}
 SLICE = 8192
 DELAY = 8 << 20  # bytes of x between the first and the second look: what the programs of a large GPU hold at a time
 
@@ -160,25 +217,28 @@ def softmax_tuned(x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride
     size = x.element_size()
     pack = 16 // size
     block = triton.next_power_of_2(n_cols)
-    aligned = n_cols % pack == 0 and x_row_stride % pack == 0 and out_row_stride % pack == 0
+    odd = n_cols % pack or x_row_stride % pack or out_row_stride % pack
     if (x_row_stride - out_row_stride) % pack:
         pack = 1  # no pack of a row of x is one of its row of out
-    if block * size > WARPS[-1][0]:  # 0.82 to 0.87, 0.67 to 0.74
-        members = triton.cdiv(n_cols, SLICE)
-        delay = min(n_rows - 1, DELAY // (n_cols * size))
+    rows = 1 if odd else max(1, 4096 // (block * size))
+    hides = size == 2 and not triton.knobs.runtime.interpret  # which knows no assembly
+    tiles = [tile for tile in TILES[size] if rows * n_cols * size <= tile[0]]
+    if not tiles:  # 0.82 to 0.87, 0.74 to 0.75
+        slice_ = SLICE if n_rows * n_cols * size > 4 << 20 else SLICE // 2  # few rows: over more SMs
+        members = triton.cdiv(n_cols, slice_)
+        delay = min(n_rows - 1, max(1, DELAY // (n_cols * size)))
         softmax_tuned_relay_kernel[(2 * (n_rows + delay) * members,)](
-            x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride, members, delay,
-            pack, SLICE, triton.next_power_of_2(members), num_warps=4,
+            x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride, members, delay, pack, slice_,
+            min(1024, triton.next_power_of_2(members)), bool(odd), MOVE if hides else None, num_warps=4,
         )  # fmt: skip
         return
-    table = WARPS if aligned else ODD_WARPS
-    warps = next(row[1 if size == 4 else 2] for row in table if block * size <= row[0])
-    if aligned:
-        rows = max(1, 4096 // (block * size))
-        softmax_tuned_rows_kernel[(triton.cdiv(n_rows, rows),)](
-            x, out, n_rows, n_cols, x_row_stride, out_row_stride, rows, block, num_warps=warps
+    _, warps, registers, first, second = tiles[0]
+    options = dict(num_warps=warps, maxnreg=registers, FIRST=first if hides else None, SECOND=second if hides else None)
+    if odd:
+        softmax_tuned_odd_kernel[(n_rows,)](
+            x, out, x_row_stride, out_row_stride, n_cols, pack, max(block, 16), **options
         )
     else:
-        softmax_tuned_odd_kernel[(n_rows,)](
-            x, out, n_cols, x_row_stride, out_row_stride, pack, max(block, 16), num_warps=warps
+        softmax_tuned_rows_kernel[(triton.cdiv(n_rows, rows),)](
+            x, out, n_rows, n_cols, x_row_stride, out_row_stride, rows, block, **options
         )
