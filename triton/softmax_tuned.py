@@ -220,11 +220,12 @@ def softmax_tuned(x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride
     odd = n_cols % pack or x_row_stride % pack or out_row_stride % pack
     if (x_row_stride - out_row_stride) % pack:
         pack = 1  # no pack of a row of x is one of its row of out
-    rows = 1 if odd else max(1, 4096 // (block * size))
+    cut = odd and block > 512  # at 16 bytes; a shorter row is not worth it
+    rows = 1 if cut else max(1, (2048 if odd else 4096 // size) // block)
     hides = size == 2 and not triton.knobs.runtime.interpret  # which knows no assembly
-    tiles = [tile for tile in TILES[size] if rows * n_cols * size <= tile[0]]
+    tiles = [tile for tile in TILES[size] if (n_cols * size if rows == 1 else 4096) <= tile[0]]
     if not tiles:  # 0.82 to 0.87, 0.74 to 0.75
-        slice_ = SLICE if n_rows * n_cols * size > 4 << 20 else SLICE // 2  # few rows: over more SMs
+        slice_ = SLICE if n_rows * n_cols * size > 1 << 20 else SLICE // 2  # few rows: over more SMs
         members = triton.cdiv(n_cols, slice_)
         delay = min(n_rows - 1, max(1, DELAY // (n_cols * size)))
         softmax_tuned_relay_kernel[(2 * (n_rows + delay) * members,)](
@@ -234,7 +235,7 @@ def softmax_tuned(x, out, exchange, n_rows, n_cols, x_row_stride, out_row_stride
         return
     _, warps, registers, first, second = tiles[0]
     options = dict(num_warps=warps, maxnreg=registers, FIRST=first if hides else None, SECOND=second if hides else None)
-    if odd:
+    if cut:
         softmax_tuned_odd_kernel[(n_rows,)](
             x, out, x_row_stride, out_row_stride, n_cols, pack, max(block, 16), **options
         )
