@@ -81,7 +81,9 @@ def call(
     _validate_inputs(operation, inputs)
     if out is None:
         out = torch.empty(inputs[0].shape, dtype=inputs[0].dtype, device=inputs[0].device)
-    plan(operation, chosen, language, inputs, out)()
+    else:
+        _validate_out(operation, inputs, out)
+    _plan(operation, chosen, language, inputs, out)()
     return out
 
 
@@ -97,6 +99,13 @@ def plan(
     """
     _validate_inputs(operation, inputs)
     _validate_out(operation, inputs, out)
+    return _plan(operation, rung, language, inputs, out, bare)
+
+
+def _plan(
+    operation: Operation, rung: Rung, language: str, inputs: tuple[Tensor, ...], out: Tensor, bare: bool = False
+) -> Callable[[], None]:
+    """`plan` of tensors that are valid one by one."""
     if out.numel() == 0:
         return lambda: None
     values: dict[str, Any] = dict(zip(("x", "y", "z")[: len(inputs)], inputs, strict=True)) | {"out": out}
