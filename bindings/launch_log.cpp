@@ -34,6 +34,7 @@ extern "C" {
 void** __cudaRegisterFatBinary(void*) { return nullptr; }
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*,
                             int*) {
