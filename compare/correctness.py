@@ -32,7 +32,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +49,17 @@ CELLS = 1 << 22  # of an output, compared with the reference; rules 3 to 5 are a
 HEAD = 4  # first rows, always compared: `make_inputs` puts NaN and inf there
 GUARD = 1 << 16  # bytes before and after a tensor: more than a block of 12288 float32 can overshoot
 POISON = 0xFF  # of every byte: NaN in each dtype, with bits that no arithmetic gives
-SLEEP = 20_000_000  # GPU cycles, about 10 ms
+SLEEP = 5_000_000  # GPU cycles, about 3 ms: time for a launch that is on another stream to come too early
+DRAWS = 3
+
+
+class Expected(NamedTuple):
+    """What a reference gives, on the output's device."""
+
+    rows: Tensor  # which of the output (in 1-D, which elements) the others are
+    wanted: Tensor  # float64, computed on the CPU
+    own: Tensor  # PyTorch's, in the output's dtype, computed on the output's device
+    own_error: Tensor  # of it, in ulps
 
 
 def check(
@@ -79,10 +90,11 @@ def check(
             launch = implementation.prepare(tuple(inputs), out)
         except (ValueError, TypeError, NotImplementedError) as reason:
             return entry | {"status": "refused", "error": str(reason)}
-        for draw in range(3):
+        for draw in range(DRAWS):
             fresh = make_inputs(operation, shape, dtype, device, seed, draw)
             _launch_late(launch, inputs, fresh, raws[-1])
-            found, ulps, torch_ulps = mismatches(implementation, operation, fresh, out, draw < 2, cells)
+            reference = _drawn(operation, tuple(shape), dtype, device, seed, draw, cells)
+            found, ulps, torch_ulps = mismatches(implementation, operation, reference, out, draw < 2)
             if draw == 0:
                 first = raws[-1].clone()
                 _launch_late(launch, inputs, fresh, raws[-1])
@@ -111,7 +123,7 @@ def recheck(
     """
     for when in ("after timing", "in a call after timing"):
         _synchronize(out.device)
-        found, *_ = mismatches(implementation, operation, inputs, out, True, CELLS // 16)
+        found, *_ = mismatches(implementation, operation, expected(operation, inputs, CELLS // 16), out, True)
         if found:
             return f"{when}: {'; '.join(found)}"
         if when == "after timing":
@@ -154,21 +166,34 @@ def make_inputs(
     return inputs
 
 
+def expected(operation: Operation, inputs: Tensors, cells: int) -> Expected:
+    """What the reference makes of the inputs. cells: as in `check`."""
+    first = inputs[0]
+    index = _sample(len(first), cells // math.prod(first.shape[1:])).to(first.device)
+    some = [x[index] for x in inputs]
+    own, wanted = operation.reference(*some), operation.reference(*(x.cpu().double() for x in some)).to(first.device)
+    own_error = ulps_off(own.double(), wanted, own.dtype)
+    own_error[own_error.isinf()] = 0.0  # where torch misplaces a NaN it sets no standard
+    return Expected(index, wanted, own, own_error)
+
+
+@lru_cache(maxsize=DRAWS)  # of one shape: every implementation is compared with the same
+def _drawn(operation: Operation, shape: Shape, dtype: torch.dtype, device: torch.device, seed: int, draw: int,
+           cells: int) -> Expected:  # fmt: skip
+    return expected(operation, make_inputs(operation, shape, dtype, device, seed, draw), cells)
+
+
 def mismatches(
-    implementation: Implementation, operation: Operation, inputs: Tensors, out: Tensor, finite: bool, cells: int
+    implementation: Implementation, operation: Operation, reference: Expected, out: Tensor, finite: bool
 ) -> tuple[list[str], float, float]:
     """What is wrong with the values of `out`; its largest finite error and torch's own, in ulps.
 
-    finite: no output should be NaN or inf; only then are the whole of `out` and its row sums looked at. cells: as in
-    `check`.
+    finite: no output should be NaN or inf; only then are the whole of `out` and its row sums looked at.
     """
     n_cols = math.prod(out.shape[1:])
-    index = _sample(len(out), cells // n_cols).to(out.device)
-    some = [x[index] for x in inputs]
-    own = operation.reference(*some)
-    wanted, got = operation.reference(*(x.cpu().double() for x in some)), out[index].cpu().double()
-    error, own_error = ulps_off(got, wanted, out.dtype), ulps_off(own.cpu().double(), wanted, out.dtype)
-    own_error[own_error.isinf()] = 0.0  # where torch misplaces a NaN it sets no standard
+    index, wanted, own, own_error = reference
+    got = out[index].double()
+    error = ulps_off(got, wanted, out.dtype)
 
     eps, smallest = torch.finfo(out.dtype).eps, torch.finfo(out.dtype).tiny * torch.finfo(out.dtype).eps
     roundings = 1 if out.dtype == torch.float32 else implementation.roundings

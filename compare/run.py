@@ -156,7 +156,7 @@ def _check(record: Record, operation: Operation, chosen: list[Implementation], d
     shapes = operation.check_shapes + (operation.gpu_check_shapes if device == "cuda" else ())
     shapes = tuple(options.shapes or shapes)
     checked = [i for i in chosen if i.name != "torch.compile"]
-    cells = [(i, dtype, shape) for i in checked for dtype in options.dtype or DTYPES for shape in shapes]
+    cells = [(i, dtype, shape) for dtype in options.dtype or DTYPES for shape in shapes for i in checked]
     with _progress(console, "checking", len(cells)) as advance:
         for implementation, dtype, shape in cells:
             advance(f"{implementation.name} {dtype}")
