@@ -46,6 +46,7 @@ Tensors = Sequence[Tensor]
 
 FLUSH = {torch.float32: 1.2e-38, torch.bfloat16: 1.2e-38, torch.float16: 0.0}  # absolute errors that are always right
 CELLS = 1 << 22  # of an output, compared with the reference; rules 3 to 5 are applied to all of it
+ON_GPU = 1 << 25  # elements that are compared there; more, of rows beyond CELLS, might not fit and are compared here
 HEAD = 4  # first rows, always compared: `make_inputs` puts NaN and inf there
 GUARD = 1 << 16  # bytes before and after a tensor: more than a block of 12288 float32 can overshoot
 POISON = 0xFF  # of every byte: NaN in each dtype, with bits that no arithmetic gives
@@ -54,23 +55,16 @@ DRAWS = 3
 
 
 class Expected(NamedTuple):
-    """What a reference gives, on the output's device."""
+    """What a reference gives."""
 
     rows: Tensor  # which of the output (in 1-D, which elements) the others are
-    wanted: Tensor  # float64, computed on the CPU
+    wanted: Tensor  # float64, computed on the CPU; where it is now, outputs are compared
     own: Tensor  # PyTorch's, in the output's dtype, computed on the output's device
-    own_error: Tensor  # of it, in ulps
+    own_error: Tensor  # of it, in ulps, beside wanted
 
 
-def check(
-    implementation: Implementation,
-    operation: Operation,
-    shape: Shape,
-    dtype: torch.dtype,
-    device: torch.device | str,
-    seed: int = 0,
-    cells: int = CELLS,
-) -> dict[str, Any]:
+def check(implementation: Implementation, operation: Operation, shape: Shape, dtype: torch.dtype,
+          device: torch.device | str, seed: int = 0, cells: int = CELLS) -> dict[str, Any]:  # fmt: skip
     """Run an implementation on three sets of inputs, the first one twice, and judge it: four launches, the last with
     NaN and inf. Needs about six times the output's memory.
 
@@ -121,9 +115,10 @@ def recheck(
     inputs: finite, as `make_inputs` draws 0 and 1 are. Compares fewer elements than `check`, as it runs for every
     measurement. Returns what is wrong, or None.
     """
+    reference = expected(operation, inputs, CELLS // 16)
     for when in ("after timing", "in a call after timing"):
         _synchronize(out.device)
-        found, *_ = mismatches(implementation, operation, expected(operation, inputs, CELLS // 16), out, True)
+        found, *_ = mismatches(implementation, operation, reference, out, True)
         if found:
             return f"{when}: {'; '.join(found)}"
         if when == "after timing":
@@ -168,13 +163,14 @@ def make_inputs(
 
 def expected(operation: Operation, inputs: Tensors, cells: int) -> Expected:
     """What the reference makes of the inputs. cells: as in `check`."""
-    first = inputs[0]
-    index = _sample(len(first), cells // math.prod(first.shape[1:])).to(first.device)
-    some = [x[index] for x in inputs]
-    own, wanted = operation.reference(*some), operation.reference(*(x.cpu().double() for x in some)).to(first.device)
-    own_error = ulps_off(own.double(), wanted, own.dtype)
+    device = inputs[0].device
+    rows = _sample(len(inputs[0]), cells // math.prod(inputs[0].shape[1:])).to(device)
+    some = [x[rows] for x in inputs]
+    own, wanted = operation.reference(*some), operation.reference(*(x.cpu().double() for x in some))
+    wanted = wanted.to(device if wanted.numel() <= ON_GPU else "cpu")
+    own_error = ulps_off(own.to(wanted.device).double(), wanted, own.dtype)
     own_error[own_error.isinf()] = 0.0  # where torch misplaces a NaN it sets no standard
-    return Expected(index, wanted, own, own_error)
+    return Expected(rows, wanted, own, own_error)
 
 
 @lru_cache(maxsize=DRAWS)  # of one shape: every implementation is compared with the same
@@ -192,7 +188,7 @@ def mismatches(
     """
     n_cols = math.prod(out.shape[1:])
     index, wanted, own, own_error = reference
-    got = out[index].double()
+    got = out[index].to(wanted.device).double()
     error = ulps_off(got, wanted, out.dtype)
 
     eps, smallest = torch.finfo(out.dtype).eps, torch.finfo(out.dtype).tiny * torch.finfo(out.dtype).eps

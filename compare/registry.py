@@ -132,6 +132,12 @@ def _rows(n_cols: int) -> Shape:
     return (ELEMENTS // n_cols, n_cols)
 
 
+# To be checked on a GPU: every regime of the tuned rung, with few rows and with many.
+MORE_ROWS = (
+    (70000, 4), (1823, 781), (600, 8192), (257, 12288), (300, 16384), (64, 65537), (2, 65536), (40, 131072),
+    (5, 262144), (3, 400000), (3, 1048577), (7, 1048576),
+)  # fmt: skip
+
 # Beside WIDTHS: odd widths, a vocabulary, and few rows, from one long one to the example of Triton's tutorial.
 OTHER_ROWS = (
     (4096, 12672), (2048, 50257), (4096, 1823), (1823, 781), (128, 4096),
@@ -158,20 +164,7 @@ SOFTMAX = Operation(
     default_shapes=tuple(_rows(n) for n in (256, 1024, 4096, 12288, 65536)),
     full_shapes=(*(_rows(n) for n in WIDTHS), *OTHER_ROWS),
     check_shapes=((1, 1), (5, 1), (4, 33), (3, 256), (7, 781), (2, 1501), (3, 4097), (2, 12288), (1, 70001)),
-    gpu_check_shapes=(
-        (70000, 4),
-        (1823, 781),
-        (600, 8192),
-        (257, 12288),
-        (300, 16384),
-        (64, 65537),
-        (2, 65536),
-        (40, 131072),
-        (5, 262144),
-        (3, 400000),
-        (3, 1048577),
-        (7, 1048576),
-    ),
+    gpu_check_shapes=MORE_ROWS,
     rows_sum_to=1.0,
 )
 
