@@ -25,7 +25,7 @@ CHECKOUT = (HERE.parent / "cuda" / "softmax_naive.cu").is_file() and (HERE.paren
 ROOT = HERE.parent if CHECKOUT else HERE / "carried"
 MODEL = HERE / "cpu_model"
 EXECUTORS = ("gpu", "cpu_model")
-MINIMUM_NVCC = (11, 8)  # the first with sm_90
+MINIMUM_NVCC = (12, 1)  # the first with the st.async of clusters
 
 NVCC_FROM_PYPI = "pip install -e '.[nvcc]'" if CHECKOUT else "pip install 'ninja-gap[nvcc]'"
 NVCC_HINT = f"install the CUDA toolkit and put nvcc on PATH, or: {NVCC_FROM_PYPI}"
@@ -119,6 +119,8 @@ def _architecture_flags(nvcc: Nvcc) -> tuple[list[str], str]:
                 f"{source} asks for {architecture}, which nvcc {nvcc.version_text} cannot compile for; "
                 f"it knows {', '.join(nvcc.architectures)}"
             )
+        if number[2] and float(number[1]) < 9:  # code for clusters is compiled from there on, but launched by the GPU
+            raise NotBuilt(f"TORCH_CUDA_ARCH_LIST asks for {architecture}; wanted PTX of 9.0 or newer, or none")
         name = architecture.replace(".", "").removesuffix("+PTX")
         flags.append(f"-gencode=arch=compute_{name},code=sm_{name}")
         if number[2]:

@@ -51,7 +51,6 @@ HEAD = 4  # first rows, always compared: `make_inputs` puts NaN and inf there
 GUARD = 1 << 16  # bytes before and after a tensor: more than a block of 12288 float32 can overshoot
 POISON = 0xFF  # of every byte: NaN in each dtype, with bits that no arithmetic gives
 SLEEP = 5_000_000  # GPU cycles, about 3 ms: time for a launch that is on another stream to come too early
-DRAWS = 3
 
 
 class Expected(NamedTuple):
@@ -66,7 +65,7 @@ class Expected(NamedTuple):
 def check(implementation: Implementation, operation: Operation, shape: Shape, dtype: torch.dtype,
           device: torch.device | str, seed: int = 0, cells: int = CELLS) -> dict[str, Any]:  # fmt: skip
     """Run an implementation on three sets of inputs, the first one twice, and judge it: four launches, the last with
-    NaN and inf. Needs about six times the output's memory.
+    NaN and inf. Needs about six times the output's memory, and 150 bytes for each compared element.
 
     shape: not empty; (n_rows, n_cols) of an operation on rows. status: "passed", "failed" (error: how, with the first
     five mismatches), "refused" (`prepare` refused the input) or "error" (anything else was raised). max_ulps,
@@ -84,10 +83,10 @@ def check(implementation: Implementation, operation: Operation, shape: Shape, dt
             launch = implementation.prepare(tuple(inputs), out)
         except (ValueError, TypeError, NotImplementedError) as reason:
             return entry | {"status": "refused", "error": str(reason)}
-        for draw in range(DRAWS):
+        for draw in range(3):
             fresh = make_inputs(operation, shape, dtype, device, seed, draw)
             _launch_late(launch, inputs, fresh, raws[-1])
-            reference = _drawn(operation, tuple(shape), dtype, device, seed, draw, cells)
+            reference = drawn(operation, tuple(shape), dtype, device, seed, draw, cells)
             found, ulps, torch_ulps = mismatches(implementation, operation, reference, out, draw < 2)
             if draw == 0:
                 first = raws[-1].clone()
@@ -173,8 +172,8 @@ def expected(operation: Operation, inputs: Tensors, cells: int) -> Expected:
     return Expected(rows, wanted, own, own_error)
 
 
-@lru_cache(maxsize=DRAWS)  # of one shape: every implementation is compared with the same
-def _drawn(operation: Operation, shape: Shape, dtype: torch.dtype, device: torch.device, seed: int, draw: int,
+@lru_cache(maxsize=3)  # draws of one shape: every implementation is compared with the same
+def drawn(operation: Operation, shape: Shape, dtype: torch.dtype, device: torch.device, seed: int, draw: int,
            cells: int) -> Expected:  # fmt: skip
     return expected(operation, make_inputs(operation, shape, dtype, device, seed, draw), cells)
 

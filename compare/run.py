@@ -171,6 +171,7 @@ def _check(record: Record, operation: Operation, chosen: list[Implementation], d
                     implementation, operation, shape, getattr(torch, dtype), device, seed=options.seed
                 )
             record["checks"].append(entry)
+    correctness.drawn.cache_clear()
     console.print(tables.correctness(record))
     return INCORRECT if any(c["status"] in ("failed", "error") for c in record["checks"]) else OK
 

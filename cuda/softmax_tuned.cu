@@ -1,7 +1,7 @@
 // softmax, tuned: everything it takes to be near the memory limit at every width
 //
 // Computes  out[r, c] = exp(x[r, c] - max_r) / sum_r, accumulated in float32
-// Traffic   1 read + 1 write an element (beyond 1 MiB a row, a second read that hits L2)
+// Traffic   1 read + 1 write an element (of rows that fit no cluster, beyond 1 MiB, a second read that hits L2)
 // Owns      a few lanes, a warp, a block or a cluster a row; the longest rows, two blocks a slice
 // Limits    columns contiguous; rows of any length and alignment; exchange is zero before its first launch
 // Twin      triton/softmax_tuned.py

@@ -8,7 +8,8 @@ static __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return unsigned(__cvta_generic_to_shared(pointer));
 }
 
-// Threads of an SM: a lane has 48 registers for 4 packs, 64 for 8, and 80 (float32) or 96 for 16.
+// Threads of an SM: a lane has 48 registers for 4 packs, 64 for 8, and 80 (float32), 96 or, in blocks of 256, 128
+// for 16.
 template <typename T, int PACKS>
 static constexpr int RESIDENT = PACKS <= 4       ? 1280
                                 : PACKS <= 8     ? 1024

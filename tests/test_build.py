@@ -73,7 +73,7 @@ def test_an_old_nvcc_is_refused_with_both_versions(monkeypatch, tmp_path, fresh_
     old = 'echo "Cuda compilation tools, release 10.2, V10.2.89"; echo "#\\$ TOP=/usr/local/cuda" >&2'
     program(tmp_path / "bin" / "nvcc", old)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    with pytest.raises(NotBuilt, match=r"nvcc 10\.2, wanted 11\.8 or newer"):
+    with pytest.raises(NotBuilt, match=r"nvcc 10\.2, wanted 12\.1 or newer"):
         build.find_nvcc()
 
 
@@ -94,6 +94,13 @@ def test_the_toolkit_of_a_wrapper_script_is_not_the_scripts_folder(monkeypatch, 
     found = build.find_nvcc()
     assert found.path == str(wrapper) and found.toolkit != tmp_path.parent
     assert (found.toolkit / "include" / "cuda_runtime.h").is_file() or list(found.toolkit.glob("**/cuda_runtime.h"))
+
+
+def test_ptx_that_newer_gpus_would_run_without_clusters_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled for 8.0, a cluster's kernel is empty; on a 9.0 it would be launched all the same."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0 8.0+PTX")
+    with pytest.raises(build.NotBuilt, match=r"8\.0\+PTX.*9\.0 or newer"):
+        build._architecture_flags(build.find_nvcc())
 
 
 @pytest.mark.parametrize("asked", ["7.0", "9.0;7.0+PTX", "sm_90", "9"])
