@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-// Two 16-bit elements in one register.
+// Two 16-bit elements in one register; float32 goes without, and has a stand-in.
 template <typename T>
 struct Pair {
     using Type = float2;

@@ -30,7 +30,7 @@ def exponential(x, shift):
     return tl.exp2(tl.fma(x.to(tl.float32), factor, -tl.fma(shift, factor, 0.0)))
 
 
-# exp(from - to), of two shifts: by it, what exponential(x, from) gave becomes what exponential(x, to) gives.
+# exp(start - to), of two shifts: by it, what exponential(x, start) gave becomes what exponential(x, to) gives.
 @triton.jit
 def rescale(start, to, DTYPE: tl.constexpr):
     if DTYPE == tl.float32:
@@ -40,7 +40,8 @@ def rescale(start, to, DTYPE: tl.constexpr):
 
 
 # Hide 16-bit elements from the compiler, which else would keep each as a float32 from one pass to the next. MOVE hides
-# them from LLVM only: ptxas may keep what it has registers for. CLEAR, by a zero that nobody knows, hides all.
+# them from LLVM only: ptxas may keep what it has registers for. CLEAR, by a zero that nobody knows (unless n is 1, a
+# constant then), hides all.
 MOVE = "mov.b32 $0, $1;"
 CLEAR = "or.b32 $0, $1, $2;"
 

@@ -107,7 +107,7 @@ def _arguments(names: list[str], case: Mapping[str, int | str], dtype: int) -> I
         elif name.startswith("row_"):  # row_max, row_sum
             yield f"output:0:{sizes['n_rows']}"
         elif name == "exchange":  # as much as compare.operations allocates for rows that may be cut
-            yield f"zeros:{1 + int(sizes['n_rows']) * (int(sizes['n_cols']) // 4096)}"
+            yield f"zeros:{1 + int(sizes['n_rows']) * -(-int(sizes['n_cols']) // 4096)}"
         elif name in ("x", "y", "out"):
             stride = int(sizes.get(f"{name}_row_stride", sizes["n_cols"]))
             n_matrix = (int(sizes["n_rows"]) - 1) * stride + int(sizes["n_cols"])
