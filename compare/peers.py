@@ -44,8 +44,8 @@ def _liger(inputs: tuple[Tensor, ...], out: Tensor) -> Callable[[], None]:
 def _quack(inputs: tuple[Tensor, ...], out: Tensor) -> Callable[[], None]:
     quack, (x,) = import_module("quack.softmax"), inputs
     try:
-        quack._softmax_fwd(x, out)  # compiles; it asserts what it does not take
-    except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
+        quack._softmax_fwd(x, out)  # compiles, and launches: whatever stops it, an assertion or a launch that fails
+    except Exception as error:
         raise NotImplementedError(f"quack: {type(error).__name__}: {error}") from error
     return lambda: quack._softmax_fwd(x, out)
 

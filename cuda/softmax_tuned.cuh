@@ -43,23 +43,28 @@ static __device__ __forceinline__ float power_of_2(float x) {
 #endif
 }
 
-// exp(x - shift) as a power of 2. Rows of 16 bits are bound by instructions: there the product with log2(e) and the
-// difference are one, and the rounding of shift * log2(e), common to the row, cancels in the quotient. From 2^20 on it
-// would not be small, but there 16-bit numbers differ by 0 or by more than exp knows, and any exact factor does.
+// log2(e), which makes an exponent of e one of 2. Rows of 16 bits are bound by instructions: there the product and the
+// difference of an exponent are one, and the rounding of shift * log2(e), common to the row, cancels in the quotient.
+// From 2^20 on it would not be small, but there 16-bit numbers differ by 0 or by more than exp knows, and any exact
+// factor does.
+template <typename T>
+static __device__ __forceinline__ float log2_e(float shift) {
+    return sizeof(T) == 4 || fabsf(shift) < 1048576.0f ? 1.4426950408889634f : 0.5f;
+}
+
+// exp(x - shift).
 template <typename T>
 static __device__ __forceinline__ float exponential(float x, float shift) {
-    constexpr float LOG2E = 1.4426950408889634f;
-    if constexpr (sizeof(T) == 4) return power_of_2((x - shift) * LOG2E);
-    const float factor = fabsf(shift) < 1048576.0f ? LOG2E : 0.5f;
+    const float factor = log2_e<T>(shift);
+    if constexpr (sizeof(T) == 4) return power_of_2((x - shift) * factor);
     return power_of_2(__fmaf_rn(x, factor, -__fmul_rn(shift, factor)));
 }
 
 // exp(from - to), of two shifts: by it, what exponential(x, from) gave becomes what exponential(x, to) gives.
 template <typename T>
 static __device__ __forceinline__ float rescale(float from, float to) {
-    constexpr float LOG2E = 1.4426950408889634f;
-    if constexpr (sizeof(T) == 4) return power_of_2((from - to) * LOG2E);
-    const float factor = fabsf(to) < 1048576.0f ? LOG2E : 0.5f;
+    const float factor = log2_e<T>(to);
+    if constexpr (sizeof(T) == 4) return power_of_2((from - to) * factor);
     return power_of_2(__fmul_rn(from, factor) - __fmul_rn(to, factor));
 }
 
@@ -90,8 +95,8 @@ static __device__ __forceinline__ float reduce(float* partial, float value, Comb
     return value;
 }
 
-// A maximum, and the sum of exp(value - shift(maximum)): of a part of a row, or of all of it.
-struct Part {
+// A maximum, and the sum of exp(value - shift(maximum)): of a part of a row, or of all of it. One store moves both.
+struct alignas(8) Part {
     float maximum, sum;
 };
 

@@ -10,8 +10,6 @@ Twin      cuda/softmax_tuned.cu
 import triton
 import triton.language as tl
 
-LOG2E = tl.constexpr(1.4426950408889634)
-
 
 # What to subtract before exp: the maximum, but 0 while only -inf was seen (-inf - -inf would be NaN; exp(-inf) is 0).
 @triton.jit
@@ -19,29 +17,39 @@ def shift(maximum):
     return tl.where(maximum == -float("inf"), 0.0, maximum)
 
 
-# exp(x - shift) as a power of 2. Rows of 16 bits are bound by instructions: there the product with log2(e) and the
-# difference are one, and the rounding of shift * log2(e), common to the row, cancels in the quotient. From 2^20 on it
-# would not be small, but there 16-bit numbers differ by 0 or by more than exp knows, and any exact factor does.
+# log2(e), which makes an exponent of e one of 2. Rows of 16 bits are bound by instructions: there the product and the
+# difference of an exponent are one, and the rounding of shift * log2(e), common to the row, cancels in the quotient.
+# From 2^20 on it would not be small, but there 16-bit numbers differ by 0 or by more than exp knows, and any exact
+# factor does.
+@triton.jit
+def log2_e(shift, DTYPE: tl.constexpr):
+    factor = 1.4426950408889634
+    if DTYPE != tl.float32:
+        factor = tl.where(tl.abs(shift) < 1048576.0, factor, 0.5)
+    return factor
+
+
+# exp(x - shift).
 @triton.jit
 def exponential(x, shift):
+    factor = log2_e(shift, x.dtype)
     if x.dtype == tl.float32:
-        return tl.exp2((x - shift) * LOG2E)
-    factor = tl.where(tl.abs(shift) < 1048576.0, LOG2E, 0.5)
+        return tl.exp2((x - shift) * factor)
     return tl.exp2(tl.fma(x.to(tl.float32), factor, -tl.fma(shift, factor, 0.0)))
 
 
 # exp(start - to), of two shifts: by it, what exponential(x, start) gave becomes what exponential(x, to) gives.
 @triton.jit
 def rescale(start, to, DTYPE: tl.constexpr):
+    factor = log2_e(to, DTYPE)
     if DTYPE == tl.float32:
-        return tl.exp2((start - to) * LOG2E)
-    factor = tl.where(tl.abs(to) < 1048576.0, LOG2E, 0.5)
+        return tl.exp2((start - to) * factor)
     return tl.exp2(tl.fma(start, factor, 0.0) - tl.fma(to, factor, 0.0))
 
 
 # Hide 16-bit elements from the compiler, which else would keep each as a float32 from one pass to the next. MOVE hides
-# them from LLVM only: ptxas may keep what it has registers for. CLEAR, by a zero that nobody knows (unless n is 1, a
-# constant then), hides all.
+# them from LLVM only: ptxas may keep what it has registers for. CLEAR, by a zero that nobody knows (n is no constant),
+# hides all.
 MOVE = "mov.b32 $0, $1;"
 CLEAR = "or.b32 $0, $1, $2;"
 
@@ -56,7 +64,7 @@ def hide(x, n, HOW: tl.constexpr):
 
 # Whole rows as a tile in registers. Width and strides are constants: lanes beyond a row cost nothing, and the compiler
 # knows how every row is aligned.
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def softmax_tuned_rows_kernel(
     x_ptr, out_ptr, n_rows, N_COLS: tl.constexpr, X_ROW_STRIDE: tl.constexpr, OUT_ROW_STRIDE: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
@@ -81,7 +89,7 @@ def softmax_tuned_rows_kernel(
 
 
 # One row that begins anywhere: whole packs of 16 bytes on the grid of the memory, and the elements before and behind.
-@triton.jit
+@triton.jit(do_not_specialize=["x_row_stride"])
 def softmax_tuned_odd_kernel(
     x_ptr, out_ptr, x_row_stride, out_row_stride, N_COLS: tl.constexpr, PACK: tl.constexpr, BLOCK: tl.constexpr,
     FIRST: tl.constexpr, SECOND: tl.constexpr,
@@ -193,7 +201,6 @@ def softmax_tuned_relay_kernel(
 # was tried.
 TILES = {
     4: (
-        (2048, 2, None, None, None),
         (4096, 4, None, None, None),  # 1.00 to 1.01; 1.00
         (8192, 8, None, None, None),  # 0.99; 0.97
         (32768, 16, None, None, None),  # 0.99; 0.98
