@@ -1,5 +1,5 @@
-"""docs/tuning.md against the record: the goals of the tuned rung cell by cell, its float16 widths, what the compilers
-made of it. `python tests/test_notebook.py` prints the tables.
+"""docs/tuning.md against the record: the goals of the tuned rung cell by cell, its float16 widths, the bytes
+that ncu counted, what the compilers made of it. `python tests/test_notebook.py` prints the tables.
 
 goals_softmax.json holds for each cell the ratio to a copy that each language is to reach, and the best peer's, of an
 earlier run. Within 0.01 counts as met. `also`: the cell must not be slower than any baseline of its own record.
@@ -95,11 +95,31 @@ def compiled() -> str:
     return "\n".join(rows)
 
 
+def traffic() -> str:
+    """What Nsight Compute counted, in elements of 4 bytes, and the cold clock beside its and do_bench's."""
+    saved = load()
+    names = ("kernels", "DRAM reads", "DRAM writes", "L2 moves", "cold ÷ ncu", "cold ÷ do_bench")
+    rows = [f"| float32 | rows × columns | {' | '.join(names)} |", "|---|---|---|---|---|---|---|---|"]
+    for entry in saved["traffic"]:
+        (cold,) = (
+            other["seconds"]["median"]
+            for other in saved["measurements"]
+            if all(other[key] == entry[key] for key in ("implementation", "shape", "dtype", "method"))
+        )
+        n_rows, n_cols = entry["shape"]
+        counters = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum")
+        moved = [f"{entry[counter] / (4 * n_rows * n_cols):.2f}" for counter in counters]
+        clocks = [cold * 1e9 / entry["gpu__time_duration.sum"], cold / entry["do_bench_seconds"]]
+        shown = [str(entry["kernels"]), *moved, *(f"{ratio:.3f}" for ratio in clocks)]
+        rows.append(f"| {entry['implementation']} | {n_rows} × {n_cols} | {' | '.join(shown)} |")
+    return "\n".join(rows)
+
+
 def load() -> record.Record:
     return record.stamped(record.load(ROOT / "results" / "nvidia-h200" / "softmax.json", "softmax"))
 
 
-BLOCKS = {"goals": goals, "half": half, "compiled": compiled}
+BLOCKS = {"goals": goals, "half": half, "traffic": traffic, "compiled": compiled}
 
 
 def test_the_tables_in_the_notebook_are_those_of_the_record():
