@@ -19,7 +19,7 @@ template <typename T>
 cudaError_t softmax_tuned(const T* x, T* out, unsigned long long* exchange, int64_t n_rows, int64_t n_cols,
                           int64_t x_row_stride, int64_t out_row_stride, cudaStream_t stream) {
     const int64_t n_packs = n_cols / Pack<T>::SIZE;
-    int device = 0, n_sms = 1, major = 0, l2_bytes = 0;  // a query that fails leaves these; the launch then says so
+    int device = 0, n_sms = 1, major = 0, l2_bytes = 0;  // what a query that fails leaves: a poor choice
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sms, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);

@@ -9,7 +9,7 @@ import json
 import re
 from pathlib import Path
 
-from compare import record
+from compare import record, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 GOALS = json.loads((Path(__file__).parent / "goals_softmax.json").read_text())
@@ -96,23 +96,8 @@ def compiled() -> str:
 
 
 def traffic() -> str:
-    """What Nsight Compute counted, in elements of 4 bytes, and the cold clock beside its and do_bench's."""
-    saved = load()
-    names = ("kernels", "DRAM reads", "DRAM writes", "L2 moves", "cold ÷ ncu", "cold ÷ do_bench")
-    rows = [f"| float32 | rows × columns | {' | '.join(names)} |", "|---|---|---|---|---|---|---|---|"]
-    for entry in saved["traffic"]:
-        (cold,) = (
-            other["seconds"]["median"]
-            for other in saved["measurements"]
-            if all(other[key] == entry[key] for key in ("implementation", "shape", "dtype", "method"))
-        )
-        n_rows, n_cols = entry["shape"]
-        counters = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum")
-        moved = [f"{entry[counter] / (4 * n_rows * n_cols):.2f}" for counter in counters]
-        clocks = [cold * 1e9 / entry["gpu__time_duration.sum"], cold / entry["do_bench_seconds"]]
-        shown = [str(entry["kernels"]), *moved, *(f"{ratio:.3f}" for ratio in clocks)]
-        rows.append(f"| {entry['implementation']} | {n_rows} × {n_cols} | {' | '.join(shown)} |")
-    return "\n".join(rows)
+    """What Nsight Compute counted, and the cold clock beside its and do_bench's."""
+    return tables.traffic(load()).text("markdown").partition("\n")[2].strip()  # without its title
 
 
 def load() -> record.Record:
